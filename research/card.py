@@ -114,10 +114,16 @@ COMMON = (
     "reward.workers=1",
 )
 OF_PART = {
-    "long": ("data.template=base", "rollout.max_completion_length=96", f"model.name={BASE_MODEL}"),
+    "long": (
+        "data.template=base",
+        "reward.extraction=lenient",
+        "rollout.max_completion_length=96",
+        f"model.name={BASE_MODEL}",
+    ),
     "remedy": ("train.prompts_per_step=16",),
 }
-# Seconds of a step on two CPU cores with vLLM = COST . (1, generated tokens, FLOPs of the update); `cores` measures it.
+# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update); measured steps are in
+# docs/data/card/cores.csv.
 COST = (2.5, 8.5e-3, 1.05e-11)
 SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {
@@ -232,19 +238,25 @@ def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[
     return curves
 
 
-def choose(output: Path, family: str) -> tuple[str, float]:
-    """Row and rate of the best searched run of a family: the mean Pass@1 at the whole and at two thirds of a budget.
+def scores(output: Path, family: str) -> dict[tuple[str, float, float], float]:
+    """Of each searched run of a family the mean Pass@1 at the whole and at two thirds of a budget.
 
     The budget, in estimated seconds of two cores, is all that the cheapest of the family's runs spent.
     """
     curves = {run: points for run, points in curve(output, "search").items() if run[0].startswith(family)}
     budget = min(points[-1][1] for points in curves.values())
 
-    def score(run: tuple) -> float:
-        spent, levels = zip(*((seconds, row["pass@1"]) for _, seconds, row in curves[run]), strict=True)
-        return np.interp([budget * 2 / 3, budget], spent, levels).mean()
+    def score(points: list) -> float:
+        spent, levels = zip(*((seconds, row["pass@1"]) for _, seconds, row in points), strict=True)
+        return float(np.interp([budget * 2 / 3, budget], spent, levels).mean())
 
-    return max(curves, key=score)[:2]
+    return {run: score(points) for run, points in curves.items()}
+
+
+def choose(output: Path, family: str) -> tuple[str, float]:
+    """Row and rate of the best searched run of a family."""
+    found = scores(output, family)
+    return max(found, key=found.__getitem__)[:2]
 
 
 def searched() -> list[Run]:

@@ -1,121 +1,197 @@
-"""Tables and the picture of the runs on one card; research/card.py makes the runs."""
+"""Tables, claims and the picture of the runs on one card; research/card.py makes the runs.
 
-import csv
+Seconds are those of two CPU cores with vLLM, estimated from what each step generated and computed (card.COST): the runs
+shared the card, whose own seconds say little.
+"""
+
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.harness import ROOT, markdown
+from d3s.evaluation.estimators import pass_at_k
+from research import card
+from research.statistics import Scores, detectable, holm, interval, p_value, show, subtract
 
-METHODS = ("GRPO", "D3S", "D3S, random tokens")
-COLUMNS = {
-    "steps.csv": {
-        "seconds": "time/step",
-        "generate": "time/generate",
-        "update": "time/update",
-        "reward": "reward/mean",
-        "entropy": "policy/entropy",
-        "distinct": "completion/distinct",
-        "length": "completion/length",
-        "tokens_trained": "tokens_trained",
-        "flops_share": "selection/flops_share",
-    },
-    "evaluations.csv": {"pass@1": "pass@1", "pass@8": "pass@8"},
-}
-MEASURED = ROOT / "docs" / "data" / "h200"  # the runs of docs/results.md
-KEYS = ["part", "method", "rate", "seed", "step"]
+DATA = ROOT / "docs" / "data"
+MEASURED = DATA / "card"
+FIRST = DATA / "card-first"  # the runs of commit d2bc5ed, of a harder task
+SAMPLES = 8  # responses to each problem of an evaluation
 
 
-def read(output: Path, name: str, part: str) -> list[dict]:
-    """Rows of one part, with numbers as numbers."""
-    with open(output / name, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["part"] == part]
-    return [{key: value if key in KEYS[:2] else float(value) for key, value in row.items()} for row in rows]
+def seeds_of(output: Path, part: str, row: str) -> list[float]:
+    """The seeds whose runs of a row have ended."""
+    return sorted({line["seed"] for line in card.read(output, "evaluations.csv", part) if line["row"] == row})
+
+
+def rows_of(output: Path, part: str) -> list[str]:
+    """The rows of a part: GRPO first, then in the order of their names, rows of one seed last."""
+    rows = {line["row"] for line in card.read(output, "evaluations.csv", part)}
+    return sorted(rows, key=lambda row: (len(seeds_of(output, part, row)) < 2, not row.startswith("GRPO"), row))
 
 
 def learning_table(output: Path, part: str, k: int) -> str:
     """Pass@k by step: the mean over seeds, in brackets the lowest and the highest one."""
-    rows = read(output, "evaluations.csv", part)
+    rows = card.read(output, "evaluations.csv", part)
     steps = sorted({row["step"] for row in rows})
     cells = []
-    for method, rate in dict.fromkeys((row["method"], row["rate"]) for row in rows):
-        line = [f"{method}, {rate:g}" if part == "search" else method]
+    for name in rows_of(output, part):
+        line = [name, str(len(seeds_of(output, part, name)))]
         for step in steps:
-            own = [row for row in rows if (row["method"], row["rate"], row["step"]) == (method, rate, step)]
-            values = [100 * row[f"pass@{k}"] for row in own]
+            values = [100 * row[f"pass@{k}"] for row in rows if (row["row"], row["step"]) == (name, step)]
             spread = f" ({min(values):.1f}-{max(values):.1f})" if len(values) > 1 else ""
-            line.append(f"{statistics.mean(values):.1f}{spread}" if values else "")
+            line.append(f"{statistics.mean(values):.1f}{spread}")
         cells.append(line)
-    return markdown([f"Pass@{k}, {part}", *(f"step {step:.0f}" for step in steps)], cells)
-
-
-def summary_table(output: Path, part: str) -> str:
-    """The means over seeds for the README: Pass@1 a quarter through and at the end, Pass@8 at the end, tokens."""
-    evaluated, steps = read(output, "evaluations.csv", part), read(output, "steps.csv", part)
-    _, early, *_, last = sorted({row["step"] for row in evaluated})
-
-    def mean(rows: list[dict], method: str, step: float, column: str) -> float:
-        return statistics.mean(row[column] for row in rows if (row["method"], row["step"]) == (method, step))
-
-    cells = []
-    for method in dict.fromkeys(row["method"] for row in evaluated):
-        levels = [mean(evaluated, method, *at) for at in ((early, "pass@1"), (last, "pass@1"), (last, "pass@8"))]
-        tokens = mean(steps, method, last, "tokens_trained")
-        cells.append([method, *(f"{100 * level:.1f}" for level in levels), f"{tokens:,.0f}"])
-    names = [
-        f"Pass@1 after {early:.0f} steps, %",
-        f"after {last:.0f}, %",
-        f"Pass@8 after {last:.0f}, %",
-        "tokens trained",
-    ]
-    return markdown(["SmolLM2-135M, word problems", *names], cells)
+    return markdown([f"Pass@{k}, {part}", "seeds", *(f"step {step:.0f}" for step in steps)], cells)
 
 
 def step_table(output: Path, part: str) -> str:
-    """Medians over the steps of all seeds but the first, which loads kernels; the state at the end."""
-    rows = [row for row in read(output, "steps.csv", part) if row["step"] > 1]
-    cells = []
-    for method, rate in dict.fromkeys((row["method"], row["rate"]) for row in rows):
-        own = [row for row in rows if (row["method"], row["rate"]) == (method, rate)]
+    """Medians of the seconds over the steps but the first, which loads kernels; what a run cost; its end."""
+    curves, cells = card.curve(output, part), []
+    for name in rows_of(output, part):
+        own = [row for row in card.read(output, "steps.csv", part) if row["row"] == name]
         last = [row for row in own if row["step"] == max(row["step"] for row in own)]
-        medians = [statistics.median(row[name] for row in own) for name in ("seconds", "generate", "update")]
-        ends = [statistics.mean(row[name] for row in last) for name in ("entropy", "distinct", "tokens_trained")]
+        medians = [
+            statistics.median(row[key] for row in own if row["step"] > 1) for key in ("seconds", "generate", "update")
+        ]
+        ends = [statistics.mean(row[key] for row in last) for key in ("entropy", "distinct")]
         share = statistics.mean(row["flops_share"] for row in own)
-        line = [*(f"{value:.2f}" for value in (*medians, *ends[:2])), f"{ends[2]:,.0f}", f"{share:.0%}"]
-        cells.append([method, f"{rate:g}", *line])
-    names = ["rate", "s a step", "generate", "update", "entropy at the end", "distinct", "tokens trained", "FLOPs"]
+        cost = statistics.mean(points[-1][1] for run, points in curves.items() if run[0] == name)
+        trained = statistics.mean(row["tokens_trained"] for row in last)
+        line = [*(f"{value:.2f}" for value in (*medians, *ends)), f"{trained:,.0f}", f"{share:.0%}", f"{cost:,.0f}"]
+        cells.append([name, *line])
+    names = [
+        "s a step",
+        "generate",
+        "update",
+        "entropy at the end",
+        "distinct",
+        "tokens trained",
+        "FLOPs",
+        "two cores, s",
+    ]
     return markdown([part, *names], cells)
 
 
-def curves(output: Path, part: str, k: int) -> dict[tuple[str, float], list[tuple[float, float]]]:
-    """(seconds of all steps before, Pass@k) of each evaluation, by method and seed."""
-    clock: dict[tuple, float] = {}
-    for row in read(output, "steps.csv", part):
-        run = row["method"], row["rate"], row["seed"]
-        clock[(*run, row["step"])] = clock.get((*run, row["step"] - 1), 0.0) + row["seconds"]
-    points: dict[tuple[str, float], list[tuple[float, float]]] = {}
-    for row in read(output, "evaluations.csv", part):
-        seconds = clock.get((row["method"], row["rate"], row["seed"], row["step"]), 0.0)
-        points.setdefault((row["method"], row["seed"]), []).append((seconds, row[f"pass@{k}"]))
-    return points
+def summary_table(output: Path, part: str) -> str:
+    """The means over seeds for the README, of rows with several: Pass@1 early and at the end, Pass@8, cost."""
+    curves, cells = card.curve(output, part), []
+    for name in rows_of(output, part):
+        runs = [points for run, points in curves.items() if run[0] == name]
+        if len(runs) < 2:
+            continue
+        levels = [
+            statistics.mean(points[at][2][key] for points in runs)
+            for at, key in ((1, "pass@1"), (-1, "pass@1"), (-1, "pass@8"))
+        ]
+        own = [row for row in card.read(output, "steps.csv", part) if row["row"] == name]
+        trained = statistics.mean(row["tokens_trained"] for row in own if row["step"] == runs[0][-1][0])
+        cost = statistics.mean(points[-1][1] for points in runs)
+        cells.append([name, *(f"{100 * level:.1f}" for level in levels), f"{trained:,.0f}", f"{cost:,.0f}"])
+    early, late = (f"{runs[0][at][0]:.0f}" for at in (1, -1))
+    names = [f"Pass@1 after {early} steps, %", f"after {late}, %", f"Pass@8 after {late}, %", "tokens trained"]
+    return markdown(["SmolLM2-135M, word problems", *names, "seconds of two cores"], cells)
+
+
+def search_table(output: Path) -> str:
+    """Every searched run: Pass@1 by step, and at the budget by which its family was chosen."""
+    cells = []
+    for family in card.FAMILIES:
+        chosen = card.choose(output, family)
+        for run, score in sorted(card.scores(output, family).items(), key=lambda item: -item[1]):
+            points = card.curve(output, "search")[run]
+            levels = [f"{100 * row['pass@1']:.1f}" for *_, row in points[1:]]
+            mark = "**" * (run[:2] == chosen)
+            cells.append(
+                [f"{mark}{run[0]}{mark}", f"{run[1]:g}", *levels, f"{100 * score:.1f}", f"{points[-1][1]:,.0f}"]
+            )
+    steps = [f"step {step:.0f}" for step, *_ in points[1:]]
+    return markdown(["search, Pass@1", "rate", *steps, "at the budget", "two cores, s"], cells)
+
+
+def actual(output: Path, name: str) -> str:
+    """The row that a claim names: `best FAMILY` is what the search chose."""
+    for family in card.FAMILIES:
+        name = name.replace(card.BEST + family, card.choose(output, family)[0])
+    return name
+
+
+def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: Iterable[float]) -> Scores:
+    """Pass@1 of every problem at a budget of the claim's axis: [runs, problems]."""
+    right = np.array([pass_at_k(SAMPLES, count, 1) for count in range(SAMPLES + 1)])
+    curves, runs = card.curve(output, claim.part), []
+    for seed in seeds:
+        points = next(points for run, points in curves.items() if run[0] == row and run[2] == seed)
+        spent = [point[0] if claim.axis == "steps" else point[1] for point in points]
+        levels = right[[[int(digit) for digit in point[2]["right"]] for point in points]]
+        place = np.interp(budget, spent, np.arange(len(spent)))
+        before = min(int(place), len(spent) - 2)
+        runs.append(levels[before] + (place - before) * (levels[before + 1] - levels[before]))
+    return {"words": np.array(runs)}
+
+
+def difference(output: Path, claim: card.Claim) -> Scores | None:
+    """Paired by seed and problem; None with fewer than two common seeds."""
+    rows = [actual(output, name) for name in (claim.row, claim.reference)]
+    seeds = sorted(set.intersection(*(set(seeds_of(output, claim.part, row)) for row in rows)))
+    if len(seeds) < 2:
+        return None
+    curves = card.curve(output, claim.part)
+    ends = [
+        statistics.mean(points[-1][claim.axis != "steps"] for run, points in curves.items() if run[0] == row)
+        for row in rows
+    ]
+    budget = min(ends)
+    return subtract(*(scores_at(output, claim, row, budget, seeds) for row in rows))
+
+
+def claims_table(output: Path) -> str:
+    """Each claim: the difference of Pass@1 with its interval, what as many runs could see, and Holm's p-value."""
+    found = [difference(output, claim) for claim in card.CLAIMS]
+    adjusted = holm([float("nan") if scores is None else p_value(scores) for scores in found])
+    cells = []
+    for claim, scores, p in zip(card.CLAIMS, found, adjusted, strict=True):
+        text = claim.text.replace("|", "\\|")
+        if scores is None:
+            cells.append([text, "not measured", "", "", "", ""])
+            continue
+        mean = float(scores["words"].mean())
+        verdict = "undecided" if p >= 0.05 else "yes" if mean > 0 else "no"
+        runs = str(len(scores["words"]))
+        cells.append(
+            [
+                text,
+                verdict,
+                show(interval(scores), signed=True),
+                f"{100 * detectable(scores):.1f}",
+                f"{p:.3f}",
+                runs,
+            ]
+        )
+    return markdown(["claim", "here", "points of Pass@1", "could see", "p (Holm)", "seeds"], cells)
 
 
 def draw(output: Path, part: str, path: Path) -> None:
-    """Draw Pass@1 and Pass@8 against seconds, a line for each seed."""
+    """Draw Pass@1 and Pass@8 against estimated seconds, a line for each seed."""
     import matplotlib
     from matplotlib.figure import Figure
 
     from d3s.report.theme import MUTED, SERIES, style
 
+    rows = rows_of(output, part)
     with matplotlib.rc_context(style()):
-        figure = Figure(figsize=(9, 3.4), dpi=160, facecolor="white")
+        figure = Figure(figsize=(9, 3.6), dpi=160, facecolor="white")
         for ax, k in zip(figure.subplots(1, 2), (1, 8), strict=True):
-            for (method, _), points in curves(output, part, k).items():
-                color = SERIES[METHODS.index(method)]
-                seconds, values = zip(*points, strict=True)
-                label = method if method not in ax.get_legend_handles_labels()[1] else None
-                ax.plot(seconds, [100 * value for value in values], "o-", color=color, markersize=3, label=label)
+            for run, points in sorted(card.curve(output, part).items(), key=lambda item: rows.index(item[0][0])):
+                label = run[0] if run[0] not in ax.get_legend_handles_labels()[1] else None
+                values = [100 * row[f"pass@{k}"] for *_, row in points]
+                seconds = [spent for _, spent, _ in points]
+                ax.plot(seconds, values, "o-", color=SERIES[rows.index(run[0])], markersize=3, label=label)
             ax.set_title(f"Pass@{k}, %", loc="left", fontsize=10, fontweight="bold")
-            ax.set_xlabel("seconds of training", color=MUTED)
-        ax.legend(frameon=False)
-        figure.tight_layout()
+            ax.set_xlabel("seconds of training on two cores, estimated", color=MUTED)
+        handles, labels = ax.get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, loc="lower center", ncols=len(labels), fontsize=7)
+        figure.tight_layout(rect=(0, 0.06, 1, 1))
         figure.savefig(path)

@@ -222,9 +222,16 @@ def write_sections(records: list[Record]) -> None:
             write_between_marks(RESEARCH / "beyond-tables.md", name, section_text(results, name, section))
 
 
-def card_learning() -> str:
-    """Pass@1 and Pass@8 of the real model by step."""
-    return "\n\n".join(card_tables.learning_table(card_tables.MEASURED, "test", k) for k in (1, 8))
+def card_section() -> str:
+    """The real model: the claims, Pass@1 and Pass@8 by step."""
+    data = card_tables.MEASURED
+    return "\n\n".join([card_tables.claims_table(data), *(card_tables.learning_table(data, "test", k) for k in (1, 8))])
+
+
+def card_search() -> str:
+    """Every run of the search on the real model, and the runs of the first, harder task."""
+    first = card_tables.learning_table(card_tables.FIRST, "test", 1)
+    return f"{card_tables.search_table(card_tables.MEASURED)}\n\n{first}"
 
 
 def main() -> None:
@@ -250,7 +257,8 @@ def main() -> None:
     if shapes := {record.identity: record for record in read(SHAPES_DATA)}:
         write_between_marks(RESEARCH / "beyond-tables.md", "shapes", shapes_section(shapes))
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
-    write_between_marks(DOCS / "results.md", "card", f"{card_learning()}\n")
+    write_between_marks(DOCS / "results.md", "card", f"{card_section()}\n")
+    write_between_marks(RESEARCH / "results-tables.md", "card-search", f"{card_search()}\n")
     card_tables.draw(card_tables.MEASURED, "test", DOCS / "card.png")
     write_between_marks(DOCS / "gpu.md", "card-steps", f"{card_tables.step_table(card_tables.MEASURED, 'test')}\n")
 

@@ -1,11 +1,13 @@
 """The runs on one card: rows differ in what their names say, a budget is the same for all rows, runs come in order."""
 
+import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from d3s.config.load import load_config
-from research import card
+from research import card, card_tables
 
 
 def options(run: card.Run) -> dict:
@@ -73,3 +75,54 @@ def test_seconds_before_an_evaluation_are_those_of_its_steps(search):
 def test_choice_is_at_an_equal_budget(search):
     """The dearer run ends higher, and is at 0.2 or below when the cheap one has ended."""
     assert card.choose(search, "GRPO") == ("GRPO", 1e-5)
+
+
+def test_cost_is_that_of_measured_steps():
+    """The seconds of each recorded run of `make demo-real` within an eighth."""
+    runs: dict[str, list[list[float]]] = {}
+    with open(card_tables.MEASURED / "cores.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            runs.setdefault(row["run"], []).append([float(row[key]) for key in ("seconds", "tokens", "flops")])
+    for steps in runs.values():
+        seconds, tokens, flops = np.array(steps).sum(0)
+        assert card.COST @ np.array([len(steps), tokens, flops]) == pytest.approx(seconds, rel=1 / 8)
+
+
+@pytest.fixture
+def two_rows(tmp_path) -> Path:
+    """GRPO and D3S with two seeds each and one problem; D3S is at 8 of 8 where GRPO is at 4, at half of the cost."""
+    steps, evaluations = [], []
+    for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
+        for part, seeds in (("search", (9,)), ("test", (1, 2))):
+            for seed in seeds:
+                key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
+                steps += [key | {"step": n, "tokens_generated": n * tokens, "tokens_trained": seed} for n in (1, 2)]
+                evaluations += [
+                    key | {"step": n, "pass@1": r / 8, "pass@8": min(r, 1), "right": f"{r}{min(r + seed, 8)}"}
+                    for n, r in enumerate(right)
+                ]
+    write(tmp_path, "steps.csv", steps)
+    write(tmp_path, "evaluations.csv", evaluations)
+    return tmp_path
+
+
+def test_tables_have_means_over_seeds(two_rows):
+    assert "| D3S | 2 | 0.0 (0.0-0.0) | 100.0 (100.0-100.0) |" in card_tables.learning_table(two_rows, "test", 1)
+    cost = sum(2 * c * x for c, x in zip(card.COST, (1, 1000, 0), strict=True))
+    assert f"| D3S | 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |" in card_tables.summary_table(two_rows, "test")
+    assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {2 * card.COST[0] + 4000 * card.COST[1]:,.0f} |" in (
+        card_tables.search_table(two_rows)
+    )
+
+
+def test_claims_are_decided_at_equal_budgets(two_rows):
+    """In steps the rows are 8 and 4 of 8 apart at the end, less the second problem's; in seconds GRPO is half way."""
+    by_steps, by_seconds = (
+        card_tables.difference(two_rows, card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", axis))["words"]
+        for axis in ("steps", "seconds")
+    )
+    assert by_steps.tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
+    first, second = (card.COST[0] + card.COST[1] * tokens for tokens in (1000, 2000))
+    place = min(1.0, 2 * first / second)
+    assert by_seconds[0] == pytest.approx([1 - place * 0.5, 1 - (1 / 8 + place * 0.5)])
+    assert "| not measured |" in card_tables.claims_table(two_rows)

@@ -124,7 +124,8 @@ def pages(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     (tmp_path / "research").mkdir()
     marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n"
-    marks += "<!-- card -->\n<!-- /card -->\n<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
+    marks += "".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("card", "card-search"))
+    marks += "<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
     for name in ("README.md", "docs/results.md", "research/results-tables.md"):
         (tmp_path / name).write_text(marks)
     (tmp_path / "docs/gpu.md").write_text("<!-- card-steps -->\n<!-- /card-steps -->\n")
@@ -141,29 +142,19 @@ def test_pages_say_what_the_data_say():
     """The committed pages are those of the committed data: nobody has edited a figure, nor forgotten to write it."""
     records = read()
     found = Results(records, read_costs())
+    tables = [
+        result_tables.claims_table, result_tables.rows_table, result_tables.groups_table, result_tables.heavy_table,
+        result_tables.added_table, result_tables.look_table, result_tables.controls_table, result_tables.again_table,
+        speedup_table,
+    ]  # fmt: skip
     expected = {
         "README.md": [
             card_tables.summary_table(card_tables.MEASURED, "test"),
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
-        "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_learning()],
+        "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_section()],
         "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, "test")],
-        "research/results-tables.md": [
-            table(found)
-            for table in (
-                *(
-                    result_tables.claims_table,
-                    result_tables.rows_table,
-                    result_tables.groups_table,
-                    result_tables.heavy_table,
-                    result_tables.added_table,
-                    result_tables.look_table,
-                    result_tables.controls_table,
-                    result_tables.again_table,
-                ),
-                speedup_table,
-            )
-        ],
+        "research/results-tables.md": [results.card_search(), *(table(found) for table in tables)],
     }
     shapes = {record.identity: record for record in read(SHAPES_DATA)}
     expected["research/beyond-tables.md"] = [shapes_section(shapes)]
@@ -176,7 +167,9 @@ def test_prose_intervals_are_those_of_the_tables():
     """Every interval that the text of the results page quotes by hand stands in a generated table."""
     text, _, rest = (ROOT / "docs/results.md").read_text().replace("−", "-").partition("<!-- results -->")
     text += rest.partition("<!-- /results -->")[2]
-    tables = (ROOT / "research/results-tables.md").read_text()
+    before, _, rest = text.partition("<!-- card -->")
+    card, _, after = rest.partition("<!-- /card -->")
+    text, tables = before + after, card + (ROOT / "research/results-tables.md").read_text()
     quoted = re.findall(r"\([+-]?\d+\.\d+ to\s[+-]?\d+\.\d+", text)
     assert len(quoted) > 10
     assert [interval for interval in quoted if " ".join(interval.split()) not in tables] == []

@@ -20,7 +20,7 @@ def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
             log.log(metrics(step))
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "evaluation at step 0  sums  pass@1 0.125  pass@2 0.250 [0.200, 0.300]  pass@16 0.875"
-    assert rows[1] == "step   1/100  reward 0.410  pass@1 0.125  N 8 K 5%  1,234 tok/s"
+    assert rows[1] == "step   1/100  reward 0.401  pass@1 0.125  N 8 K 5%  1,234 tok/s"
     assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]
 
 
