@@ -4,23 +4,28 @@
 
 Each architecture is built tiny with random weights. An engine samples two prompts; the actor computes log-probabilities
 of the same tokens, updates once and syncs its weights to the engine, which samples again. Every case runs in a process
-of its own. Results are kept in runs/benchmarks/architectures.json, so that single model types can be rerun.
+of its own. Then two DDP ranks and two ZeRO-3 ranks update as one process does. Results are kept in
+runs/benchmarks/architectures.json, so that single model types can be rerun.
 """
 
 import argparse
 import json
 import multiprocessing
+import subprocess
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.architecture_ranks import LAUNCHERS
+from benchmarks.harness import ROOT
 from d3s.common import silence_libraries
 
 PAGE, RESULTS = Path("benchmarks/architectures.md"), Path("runs/benchmarks/architectures.json")
-ENGINES = ("transformers", "vllm")
+ENGINES, RANKS = ("transformers", "vllm"), "ranks"
 CLOSE = 1e-4  # nats; two float32 computations of the same model differ by about 1e-6
 TIMEOUT_S = 300
 PROMPT_TOKENS, RESPONSE_TOKENS = 12, 24
@@ -184,10 +189,41 @@ def run_in_process(model_type: str, engine_name: str) -> str:
         process.join()
 
 
+def try_ranks(names: Sequence[str]) -> dict[str, str]:
+    """Update on two ranks: "works, GAP", the largest difference to one process, or what differs by launcher."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            save_random_model(name, Path(folder) / name)
+        for launcher, command in LAUNCHERS.items():
+            out = Path(folder) / f"{launcher}.json"
+            arguments = [folder, str(out), *names]
+            limit = TIMEOUT_S + 30 * len(names)
+            subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, timeout=limit, check=False)
+            found[launcher] = json.loads(out.read_text()) if out.exists() else {}
+    alone = found.pop("one process")
+    return {name: _ranks_cell(alone.get(name), {key: own.get(name) for key, own in found.items()}) for name in names}
+
+
+def _ranks_cell(alone: list | str | None, found: dict[str, list | str | None]) -> str:
+    """The cell of one model type: values or the error of one process and, by launcher, of two ranks."""
+    if not isinstance(alone, list):
+        return f"refused: {_short(str(alone))}"
+    gaps, texts = [0.0], []
+    for launcher, own in found.items():
+        if isinstance(own, list):
+            gap = (torch.tensor(own) - torch.tensor(alone)).abs().max().item()
+            gaps.append(gap)
+            texts += [f"{launcher} differs by {gap:.1g}"] * (gap >= CLOSE)
+        else:
+            texts.append(f"{launcher} fails: {_short(str(own))}")
+    return "; ".join(texts) or f"works, {max(gaps):.0e}"
+
+
 def page(results: dict[str, dict[str, str]]) -> str:
     """Render the Markdown page of these results."""
     rows = [
-        f"| `{name}` | {results[name]['transformers']} | {results[name]['vllm']} |"
+        f"| `{name}` | {' | '.join(results[name].get(key, '') for key in (*ENGINES, RANKS))} |"
         for name in ARCHITECTURES
         if name in results
     ]
@@ -206,10 +242,10 @@ make bench-architectures
 
 builds each model type with two layers and random weights and runs it on a CPU in float32,
 with {packages}. The engine samples, the actor computes log-probabilities of the same tokens
-and updates once, the engine gets the new weights and samples again.
+and updates once, the engine gets the new weights and samples again. For the last column two ranks update once.
 
-- **works**: log-probabilities and entropies of engine and actor agree to {close:g} nats before and after the update.
-  The number is the largest difference.
+- **works**: log-probabilities and entropies of engine and actor, or of two ranks and one process, agree to {close:g}
+  nats before and after the update. The number is the largest difference.
 - **differs**: they do not agree. A run stops at a weight sync (`rollout.max_logprob_gap`) or warns of `mismatch/*`.
 - **refused**: a run stops with this message before training.
 - **fails**: the library raises this error.
@@ -218,8 +254,8 @@ With vLLM on the CPU, models with experts agree until the first weight sync and 
 its CPU kernel at startup, and does not repack them when weights are reloaded. Train them with
 `rollout.engine: transformers` on the CPU.
 
-| model_type | rollout.engine: transformers | rollout.engine: vllm |
-|---|---|---|
+| model_type | rollout.engine: transformers | rollout.engine: vllm | two ranks, DDP and ZeRO-3 |
+|---|---|---|---|
 {rows}
 
 Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))`, scaled or
@@ -261,12 +297,18 @@ def main() -> None:
         inspect()
     )  # instead of a process per model type, each with an import of vLLM
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in names or ARCHITECTURES:
-        results[name] = {engine: run_in_process(name, engine) for engine in ENGINES}
-        print(name, results[name], flush=True)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(name: str, found: dict[str, str]) -> None:
+        results[name] = results.get(name, {}) | found
+        print(name, found, flush=True)
         RESULTS.write_text(json.dumps(results, indent=1))
         PAGE.write_text(page(results))
+
+    for name in names or ARCHITECTURES:
+        keep(name, {engine: run_in_process(name, engine) for engine in ENGINES})
+    for name, cell in try_ranks(names or list(ARCHITECTURES)).items():
+        keep(name, {RANKS: cell})
 
 
 if __name__ == "__main__":

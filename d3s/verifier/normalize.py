@@ -105,7 +105,7 @@ _STYLED = re.compile(
 _OPERATOR = re.compile(r"[_^=+/<>]")
 _FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
 _PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
-_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*[_^])")
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*(?:_(?!_)|\^))")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"
@@ -142,7 +142,7 @@ def normalize(text: str) -> str:
     if "{" in text:
         text = _EMPTY_GROUP.sub(" ", text)
     if "*" in text or "_" in text or "`" in text:
-        text = _strip_outer(_remove_emphasis(text))
+        text = _strip_outer(_remove_emphasis(text.strip()))
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
         text = _normalize_commands(text)
@@ -174,10 +174,12 @@ def has_hidden_characters(text: str) -> bool:
     return not text.isprintable() and any(unicodedata.category(c)[0] == "C" and c not in "\n\t\r" for c in text)
 
 
-def find_closing(text: str, start: int) -> int:
-    """Return the index of the bracket that closes the one at `start`, or -1. All kinds count alike: `[0,1)` closes."""
+def find_closing(text: str, start: int, kinds: str = "()[]{}") -> int:
+    """Return the index of the bracket that closes the one at `start`, or -1. All `kinds` count alike: `[0,1)` closes."""
     depth = 0
     for match in _BRACKET.finditer(text, start):
+        if match.group()[-1] not in kinds:
+            continue
         if match.group()[-1] in "([{":
             depth += 1
         else:
@@ -327,7 +329,7 @@ def _strip_outer(text: str) -> str:
         text = _without_layout(text)
         if len(text) > 2 and text[0] == text[-1] == '"':
             text = text[1:-1]
-        if text.startswith("{") and find_closing(text, 0) == len(text) - 1 and not text.endswith("\\}"):
+        if text.startswith("{") and find_closing(text, 0, "{}") == len(text) - 1 and not text.endswith("\\}"):
             text = text[1:-1]
         if text.startswith("\\"):
             text = _without_wrapper(text)
