@@ -6,10 +6,11 @@ may omit the condition of such a letter (`k \in \mathbb{Z}`, `for all x`).
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from d3s.verifier.normalize import compact, normalize
 from d3s.verifier.nouns import describes_count
-from d3s.verifier.quantities import parse_quantity
+from d3s.verifier.quantities import equal_quantities, parse_quantity
 from d3s.verifier.structure import split_top, split_words
 from d3s.verifier.units import incompatible_units
 
@@ -148,16 +149,21 @@ def labeled(items: Sequence[str]) -> dict[str, str] | None:
     return values if len(values) == len(items) > 1 else None
 
 
-def different_money(gold: str, answer: str) -> bool:
-    r"""Does a raw answer carry a currency sign, and the other one another sign or unit (`\$5`, `5 \text{ cents}`)?"""
+def equal_money(gold: str, answer: str) -> bool | None:
+    r"""Compare raw answers of which one carries a currency sign, and the other one another sign or unit: `\$5`, `5 km`.
+
+    Unequal unless a power of ten makes up for it, as in `\$0.50` and `50 cents`. None for all other answers.
+    """
     signs = [_currency(text) for text in (gold, answer)]
     if not any(signs):
-        return False
-    numbers = (parse_quantity(normalize(text)) for text in (gold, answer))
+        return None
+    numbers = [parse_quantity(normalize(text)) for text in (gold, answer)]
     units = [
         sign or (("%" if number.percent else number.unit) if number else "") for sign, number in zip(signs, numbers)
     ]
-    return incompatible_units(*units)
+    if not incompatible_units(*units):
+        return None
+    return all(numbers) and equal_quantities(*(replace(number, unit=unit) for number, unit in zip(numbers, units)))
 
 
 def _currency(text: str) -> str:

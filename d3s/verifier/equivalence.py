@@ -19,7 +19,7 @@ from itertools import permutations
 
 from d3s.verifier.conventions import (
     alternatives,
-    different_money,
+    equal_money,
     in_stated_order,
     labeled,
     residues,
@@ -61,8 +61,8 @@ def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict
     """
     if _PLAIN.fullmatch(gold) and _PLAIN.fullmatch(answer):
         return gold == answer or Fraction(gold) == Fraction(answer)
-    if different_money(gold, answer):
-        return False
+    if (verdict := equal_money(gold, answer)) is not None:
+        return verdict
     gold, answer = normalize(gold), normalize(answer)
     if not gold or not answer:
         return False

@@ -175,7 +175,7 @@ def has_hidden_characters(text: str) -> bool:
 
 
 def find_closing(text: str, start: int, kinds: str = "()[]{}") -> int:
-    """Return the index of the bracket that closes the one at `start`, or -1. All `kinds` count alike: `[0,1)` closes."""
+    """Return the index of the bracket that closes the one at `start`, or -1. All kinds count alike: `[0,1)` closes."""
     depth = 0
     for match in _BRACKET.finditer(text, start):
         if match.group()[-1] not in kinds:
