@@ -18,6 +18,7 @@ from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.gym.scores import stated_answer
+from d3s.pace import Pace
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, fails_together
@@ -26,6 +27,8 @@ from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
+
+EVERY_S = 60  # seconds between two lines of a long step
 
 
 class Collector:
@@ -99,6 +102,7 @@ class Collector:
         rows, _ = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
         taken = [problems[row] for row in rows]
         mine = {problems[row] for row in own}  # ranks that share an engine sample the same groups
+        pace = Pace(len(own) * n, settings.max_num_seqs, EVERY_S)
 
         def finished(rollout: Rollout) -> None:
             if len(own) == len(sampled) or rollout.problem in mine:
@@ -117,6 +121,10 @@ class Collector:
             if self.look.open:
                 answer = stated_answer(rollout.text, problem.row, self.config.reward.extraction)
                 self.look.add(rollout.problem, rollout.text, rollout.finished, not self.verifies or answer is not None)
+            pace.advance()
+            pace.add(len(rollout.response_ids))
+            if line := pace.line():
+                self.look.say(f"step {step + 1}: {line}")
 
         groups = self.strategy.generate(
             engine=self.engine,

@@ -49,6 +49,7 @@ class FirstResponses:
     limit: str
     extraction: str
     temperature: str | None  # None: greedy, so that responses to a problem are equal
+    asked: bool = False  # the prompts ask for \boxed{}
 
     def __post_init__(self) -> None:
         self._seen: list[tuple[object, str, bool, bool]] = []
@@ -76,6 +77,11 @@ class FirstResponses:
             without = " and have no answer" * unanswered
             return f"{first} are cut{without}; raise {self.limit}, or set {self.template} to the model's own prompt"
         if unanswered:
-            remedy = f"set {self.template} to a prompt that asks for \\boxed{{}}, or {self.extraction} lenient"
-            return f"{first} have no answer, the last ends in {short(texts[-1][-60:])!r}; {remedy}"
+            found = f"{first} have no answer, the last ends in {short(texts[-1][-60:])!r}"
+            if not self.asked:
+                return (
+                    f"{found}; set {self.template} to a prompt that asks for \\boxed{{}}, or {self.extraction} lenient"
+                )
+            remedy = f"set {self.extraction} lenient, show the format by train_sft.py, or take a larger model"
+            return f"{found}, though the prompt asks for \\boxed{{}}; {remedy}"
         return None

@@ -147,7 +147,7 @@ class Trainer(StopSignals):
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
             record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
-        self.collector.look.say = self.tracker.say
+        self.collector.look.say, self.collector.look.asked = self.tracker.say, "\\boxed" in self.prompts.texts[0]
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 

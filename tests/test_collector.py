@@ -159,12 +159,23 @@ def collect(on_ranks):
             engine.events = events
             size = f"rollout.tensor_parallel_size={engine_size}"
             collector = make_collector(place, engine, events, size, *options)
+            collector.look.say = (said := []).append
             groups = collector.collect(list(PROBLEMS), POSITION, step=0, count=count)
-            return SimpleNamespace(groups=groups, engine=engine, events=events)
+            return SimpleNamespace(groups=groups, engine=engine, events=events, said=said)
 
         return on_ranks(ranks, on_rank)[0]
 
     return run
+
+
+def test_long_generation_says_how_far_it_is(collect, monkeypatch):
+    monkeypatch.setattr("d3s.collector.EVERY_S", 0)
+    (rank,) = collect()
+    *_, before, last = [line for line in rank.said if not line.startswith("hint")]
+    assert before.startswith(f"step 1: {len(CELLS) - 1} of {len(CELLS)} responses, ") and before.endswith(" left")
+    assert last.startswith(f"step 1: {len(CELLS)} of {len(CELLS)} responses, ") and last.endswith(" tokens/s")
+    monkeypatch.setattr("d3s.collector.EVERY_S", 60)
+    assert not any("of" in line and line.startswith("step") for line in collect()[0].said)
 
 
 def expected(row: int, column: int) -> SimpleNamespace:

@@ -10,10 +10,10 @@ from d3s.tiny import byte_tokenizer
 OPTIONS = ("data.template", "rollout.max_completion_length", "reward.extraction")
 
 
-def hints(responses, temperature="rollout.temperature"):
+def hints(responses, temperature="rollout.temperature", asked=False):
     """What is said of (problem, text, finished, answered)."""
     said = []
-    look = FirstResponses(said.append, *OPTIONS, temperature)
+    look = FirstResponses(said.append, *OPTIONS, temperature, asked)
     for response in responses:
         look.add(*response)
     return said
@@ -39,6 +39,11 @@ def like(**changes):
 def test_hint_names_the_symptom_and_the_option(changes, said, option):
     (hint,) = hints(like(**changes) * 3)
     assert hint.startswith("hint: the first 16 responses ") and said in hint and option in hint.partition(";")[2]
+
+
+def test_hint_knows_what_the_prompt_asks():
+    (hint,) = hints(like(answered=False), asked=True)
+    assert "though the prompt asks for \\boxed{}; set reward.extraction lenient" in hint and "data.template" not in hint
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=FIRST, max_size=40))

@@ -246,7 +246,9 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         totals = {name: len(p.problems) * args.n for name, p in prompts.items()}
         progress = stack.enter_context(EvaluationProgress(console, totals, engine.max_num_seqs))
         look_options = ("--template", "--max-tokens", "--extraction", "--temperature" if args.temperature else None)
-        look = FirstResponses(lambda text: console.print(escape(text), highlight=False), *look_options)
+        look = FirstResponses(
+            lambda text: console.print(escape(text), highlight=False), *look_options, asked="\\boxed" in first
+        )
 
         def on_response(request: Request, sample: Sample) -> None:
             progress.add(request.data, sample.tokens)
