@@ -18,7 +18,6 @@ from d3s.distributed import all_gather_arrays, all_gather_objects, shard
 from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.gym.scores import stated_answer
-from d3s.pace import Pace
 from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, fails_together
@@ -102,13 +101,14 @@ class Collector:
         rows, _ = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
         taken = [problems[row] for row in rows]
         mine = {problems[row] for row in own}  # ranks that share an engine sample the same groups
-        pace = Pace(len(own) * n, settings.max_num_seqs, EVERY_S)
+        done, started, shown = 0, time.monotonic(), time.monotonic()
 
         def finished(rollout: Rollout) -> None:
             if len(own) == len(sampled) or rollout.problem in mine:
                 submit(rollout)
 
         def submit(rollout: Rollout) -> None:
+            nonlocal done, shown
             if self.prompts.ids[rollout.problem : rollout.problem + 1] != [rollout.prompt_ids]:
                 raise UserError(
                     f"rollout.strategy: got a response to another prompt than that of problem {rollout.problem}, "
@@ -121,10 +121,10 @@ class Collector:
             if self.look.open:
                 answer = stated_answer(rollout.text, problem.row, self.config.reward.extraction)
                 self.look.add(rollout.problem, rollout.text, rollout.finished, not self.verifies or answer is not None)
-            pace.advance()
-            pace.add(len(rollout.response_ids))
-            if line := pace.line():
-                self.look.say(f"step {step + 1}: {line}")
+            done += 1
+            if (now := time.monotonic()) - shown > EVERY_S:
+                shown = now
+                self.look.say(f"step {step + 1}: {done:,} of {len(own) * n:,} responses after {now - started:,.0f} s")
 
         groups = self.strategy.generate(
             engine=self.engine,

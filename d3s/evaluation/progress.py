@@ -1,11 +1,10 @@
 """Progress of an evaluation: responses, tokens per second, time left."""
 
+import time
 from collections.abc import Mapping
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-from d3s.pace import Pace
 
 EVERY_S = 10  # seconds between lines if the output is not a terminal
 
@@ -19,7 +18,10 @@ class EvaluationProgress:
     """
 
     def __init__(self, console: Console, totals: Mapping[str, int], at_once: int) -> None:
-        self._console, self._pace = console, Pace(sum(totals.values()), at_once, EVERY_S)
+        self._at_once = at_once
+        self._console, self._left, self._new, self._tokens = console, sum(totals.values()), 0, 0
+        self._total = self._left
+        self._started = self._shown = time.monotonic()
         text = "{task.description}", "{task.fields[rate]}"
         columns = TextColumn(text[0]), BarColumn(), TaskProgressColumn(), TextColumn(text[1]), TimeRemainingColumn()
         self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
@@ -34,12 +36,26 @@ class EvaluationProgress:
 
     def advance(self, name: str, responses: int) -> None:
         """Count responses, new ones or those that are there already."""
-        self._pace.advance(responses)
+        self._left -= responses
         self._bars.advance(self._tasks[name], responses)
 
     def add(self, name: str, tokens: int) -> None:
         """Count the tokens of a new response."""
-        self._pace.add(tokens)
-        self._bars.update(self._tasks[name], rate=self._pace.rate)
-        if not self._console.is_terminal and (line := self._pace.line(last=True)):
-            self._console.print(line, highlight=False)
+        now = time.monotonic()
+        self._new, self._tokens = self._new + 1, self._tokens + tokens
+        seconds = max(now - self._started, 1e-9)
+        rate = f"{self._tokens / seconds:,.0f} tokens/s"
+        self._bars.update(self._tasks[name], rate=rate)
+        if not self._console.is_terminal and (now - self._shown >= EVERY_S or self._left == 0):
+            self._shown = now
+            halves = min(self._at_once, self._left) / 2  # those under way are taken as half done
+            seconds *= (self._left - halves) / (self._new + halves)
+            left = f", about {duration(seconds)} left" if self._left else ""
+            done = f"{self._total - self._left:,} of {self._total:,} responses"
+            self._console.print(f"{done}, {rate}{left}", highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the largest fitting unit."""
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

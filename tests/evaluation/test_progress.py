@@ -4,14 +4,13 @@ import io
 
 from rich.console import Console
 
-from d3s import pace
 from d3s.evaluation import progress
 
 
 def test_time_left_counts_the_responses_under_way(monkeypatch):
     """1,000 responses, 100 at a time, of which the first 100 end between 10 and 15 s."""
     clock, output = [0.0], io.StringIO()
-    monkeypatch.setattr(pace.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(progress, "EVERY_S", 5)
     shown = progress.EvaluationProgress(Console(file=output, width=120), {"words": 1000}, at_once=100)
     for i in range(100):
