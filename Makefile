@@ -93,7 +93,7 @@ test: setup lint ## test: run ruff and the full test suite
 test-research: setup ## test: run the tests of research/ and benchmarks/
 	$(PYTEST) research/tests benchmarks/tests
 
-quick: setup ## test: run the tests of the core that start no engine and no process (under a minute)
+quick: setup ## test: run the tests of the core that start no engine and no process (a minute and a half on 2 cores)
 	HYPOTHESIS_PROFILE=quick $(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow" $(QUICK)
 	@$(PYTHON) -m dev.step_lines | tail -2
 
