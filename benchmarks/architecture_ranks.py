@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.harness import ROOT
 from d3s.actor import Actor
 from d3s.common import UserError
 from d3s.config.load import load_config
@@ -19,13 +18,6 @@ from d3s.distributed import start_accelerator
 from d3s.packing import Batch
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response
-ZERO3 = ("--num_cpu_threads_per_process", "1", "--config_file", str(ROOT / "configs/accelerate/zero3_cpu.yaml"))
-MODULE = ("-m", "benchmarks.architecture_ranks")
-LAUNCHERS = {
-    "one process": (sys.executable, *MODULE),
-    "DDP": (str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node", "2", *MODULE),
-    "ZeRO-3": (sys.executable, "-m", "accelerate.commands.launch", *ZERO3, *MODULE),
-}
 
 
 def make_batch() -> Batch:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.architecture_ranks import LAUNCHERS
+from benchmarks.gpu_check.several import launcher
 from benchmarks.harness import ROOT
 from d3s.common import silence_libraries
 
@@ -195,28 +195,27 @@ def try_ranks(names: Sequence[str]) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             save_random_model(name, Path(folder) / name)
-        for launcher, command in LAUNCHERS.items():
-            out = Path(folder) / f"{launcher}.json"
-            arguments = [folder, str(out), *names]
+        for name, kind in (("one process", "single"), ("DDP", "ddp"), ("ZeRO-3", "zero3")):
+            out = Path(folder) / f"{kind}.json"
+            command = [*launcher(kind, "cpu", 2), "-m", "benchmarks.architecture_ranks", folder, str(out), *names]
             limit = TIMEOUT_S + 30 * len(names)
-            subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, timeout=limit, check=False)
-            found[launcher] = json.loads(out.read_text()) if out.exists() else {}
+            subprocess.run(command, cwd=ROOT, capture_output=True, timeout=limit, check=False)
+            found[name] = json.loads(out.read_text()) if out.exists() else {}
     alone = found.pop("one process")
-    return {name: _ranks_cell(alone.get(name), {key: own.get(name) for key, own in found.items()}) for name in names}
+    return {name: ranks_cell(alone.get(name), {key: own.get(name) for key, own in found.items()}) for name in names}
 
 
-def _ranks_cell(alone: list | str | None, found: dict[str, list | str | None]) -> str:
+def ranks_cell(alone: list | str | None, found: dict[str, list | str | None]) -> str:
     """The cell of one model type: values or the error of one process and, by launcher, of two ranks."""
     if not isinstance(alone, list):
         return f"refused: {_short(str(alone))}"
     gaps, texts = [0.0], []
-    for launcher, own in found.items():
+    for name, own in found.items():
         if isinstance(own, list):
-            gap = (torch.tensor(own) - torch.tensor(alone)).abs().max().item()
-            gaps.append(gap)
-            texts += [f"{launcher} differs by {gap:.1g}"] * (gap >= CLOSE)
+            gaps.append((torch.tensor(own) - torch.tensor(alone)).abs().max().item())
+            texts += [f"{name} differs by {gaps[-1]:.1g}"] * (gaps[-1] >= CLOSE)
         else:
-            texts.append(f"{launcher} fails: {_short(str(own))}")
+            texts.append(f"{name} fails: {_short(str(own))}")
     return "; ".join(texts) or f"works, {max(gaps):.0e}"
 
 

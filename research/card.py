@@ -63,16 +63,17 @@ SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
 }
 FAMILIES = ("GRPO", "D3S")
 PAPER, RANDOM, CONSTANT = "D3S, K 5 to 20 %", "random tokens", "constant N and K"
+HALF_RATE = "half the rate"
 PAPER_RANDOM = f"{PAPER}, {RANDOM}"
 COLLAPSING = growing(0.2, 0.2, 4, 4)
 REMEDIES = {
     "D3S, N = 4, K = 20 %": COLLAPSING,
     "K = 100 %": growing(1, 1, 4, 4),
     "N = 8": growing(0.2, 0.2, 8, 8),
-    "half the rate": (*COLLAPSING, "optim.learning_rate=1e-5"),
+    HALF_RATE: COLLAPSING,
     "epsilon_high 0.28": (*COLLAPSING, "loss.epsilon_high=0.28"),
     "D3S-I": ("configs/method/d3s_i.yaml", *COLLAPSING),
-    "random tokens": (*COLLAPSING, "selector.tokens=random"),
+    RANDOM: (*COLLAPSING, "selector.tokens=random"),
     "GRPO": GRPO,
 }
 
@@ -144,7 +145,6 @@ COLUMNS = {
     "warnings.csv": {"key": "key"},
 }
 KEYS = ["part", "row", "rate", "seed", "step"]
-RECORDS = ("steps.csv", "evaluations.csv")
 
 
 @dataclass(frozen=True)
@@ -304,8 +304,9 @@ def others() -> list[Run]:
         PAPER_RANDOM: (*growing(*PAPER_K), "selector.tokens=random"),
     }
     runs = [Run("long", row, args, 1e-5, seed) for seed in PARTS["long"][3] for row, args in long.items()]
-    remedies = [Run("remedy", row, args, 2e-5, seed) for seed in PARTS["remedy"][3] for row, args in REMEDIES.items()]
-    return runs + remedies
+    for seed in PARTS["remedy"][3]:
+        runs += [Run("remedy", row, args, 1e-5 if row == HALF_RATE else 2e-5, seed) for row, args in REMEDIES.items()]
+    return runs
 
 
 def warm_up(output: Path) -> None:

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ROOT, markdown
-from d3s.evaluation.estimators import pass_at_k
+from benchmarks.harness import markdown
 from research import card
+from research.records import DOCS, TABLES
 from research.statistics import Scores, detectable, holm, interval, p_value, show, subtract
 
-DATA = ROOT / "docs" / "data"
-MEASURED = DATA / "card"
-FIRST = DATA / "card-first"  # the runs of commit d2bc5ed, of a harder task
-SAMPLES = 8  # responses to each problem of an evaluation
+MEASURED = DOCS / "data" / "card"
+FIRST = DOCS / "data" / "card-first"  # the runs of commit d2bc5ed, of a harder task
 
 
 def seeds_of(output: Path, part: str, row: str) -> list[float]:
@@ -119,13 +117,12 @@ def actual(output: Path, name: str) -> str:
 
 
 def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: Iterable[float]) -> Scores:
-    """Pass@1 of every problem at a budget of the claim's axis: [runs, problems]."""
-    right = np.array([pass_at_k(SAMPLES, count, 1) for count in range(SAMPLES + 1)])
+    """Pass@1 of every problem at a budget of the claim's axis: [runs, problems]; a run that ended has its last one."""
     curves, runs = card.curve(output, claim.part), []
     for seed in seeds:
         points = next(points for run, points in curves.items() if run[0] == row and run[2] == seed)
         spent = [point[0] if claim.axis == "steps" else point[1] for point in points]
-        levels = right[[[int(digit) for digit in point[2]["right"]] for point in points]]
+        levels = TABLES[1][[[int(digit) for digit in point[2]["right"]] for point in points]]
         place = np.interp(budget, spent, np.arange(len(spent)))
         before = min(int(place), len(spent) - 2)
         runs.append(levels[before] + (place - before) * (levels[before + 1] - levels[before]))

@@ -134,7 +134,7 @@ def test_collapse_to_equal_responses_is_found():
     assert keys([lines[0], *(line | {"completion/distinct": 0.5} for line in lines[1:])]) == set()
 
 
-def test_collapse_of_a_real_model_is_found_where_the_reward_rises_no_longer():
+def test_collapse_is_found_when_the_rise_has_ended():
     """In the recorded runs of SmolLM2 the entropy is low from step 12 on; no run of the search had stopped rising."""
     runs: dict[tuple[str, ...], list[dict]] = {}
     with open("docs/data/card/steps.csv", newline="") as file:
