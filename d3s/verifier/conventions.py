@@ -30,7 +30,14 @@ _DOMAIN = re.compile(  # `, x \neq 1`, `(n \geq 1)`, `\text{ for } x > 0`
     r"(?:(\\neq) ?[^=<>]{1,30}|(\\in) ?\\mathbb ?\{? ?[RNZQ] ?\}?(?:[\^_] ?\{? ?[*+] ?\}?)?|(?:> ?0|\\geq ?[01])) ?\)?"
 )
 _COMMAND = re.compile(r"\\[A-Za-z]+")
-_BEFORE_DOMAIN = re.compile(r"[ ,;(]{0,6}\\text\{[ ,(]{0,6}(?:for|where|with|provided)(?: that)? ?\}\Z")
+_BEFORE_DOMAIN = re.compile(r"[ ,;(]{0,6}\\text\{[ ,(]{0,6}(?:for|where|with|if|provided)(?: that)? ?\}\Z")
+_OF_FUNCTION = re.compile(r"([A-Za-z])\(([a-z])\) ?=")
+_SET_DIFFERENCE = re.compile(r"(\\mathbb ?\{?[NZQRC]\}?) ?- ?(?=\\\{)")
+_ITEM = r"(?:\{([^{}]{1,20})\}|([0-9A-Za-z]))"
+_COMBINATIONS = re.compile(  # `C(n,k)`, `C_n^k`, `{}_nC_k`
+    rf"(?<![A-Za-z\\])(?:C ?\(([^(),]{{1,20}}),([^(),]{{1,20}})\)|C_{_ITEM} ?\^{_ITEM}"
+    rf"|(?:\{{\}} ?)?[_^]{_ITEM} ?C ?_{_ITEM})"
+)
 _BOUND = re.compile(r"[<>]|\\(?:neq|leq|geq|in|text)(?![A-Za-z])")
 _PERIOD = re.compile(
     r"(?:π|[0-9]°)[\s(]*(?:[0-9]\s*)?([klmn])(?![A-Za-z])"
@@ -70,8 +77,18 @@ _CURRENCIES = {  # a pound has one name as money and as weight
 
 def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     """Remove conditions that do not differ, and give free letters of the answer the names of the gold answer."""
+    gold, answer = _with_notation_of(gold, answer), _with_notation_of(answer, gold)
     gold, answer = _without_conditions(gold, answer)
+    domains = [_DOMAIN.fullmatch(text) for text in (gold, answer)]
+    if domains[0] and domains[1]:
+        gold, answer = (
+            f"{_BEFORE_DOMAIN.sub('', match[1])}, {text[match.end(1) :].strip(' ,;()')}"
+            for match, text in zip(domains, (gold, answer))
+        )
     answer = _without_domain(gold, answer)
+    functions = [_OF_FUNCTION.match(text) for text in (gold, answer)]
+    if functions[0] and functions[1] and functions[0][1] == functions[1][1]:
+        answer = _renamed(answer, functions[1][2], functions[0][2])  # `f(t) = 2t` for `f(x) = 2x`
     letters = [_free_integer(text) for text in (gold, answer)]
     if letters[0] and letters[1]:
         answer = _renamed(answer, letters[1], letters[0])
@@ -81,6 +98,23 @@ def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     if _MINUS_ONE_TO.search(gold + answer):
         gold, answer = (_ALTERNATING.sub(lambda m: f"(-1)^{m[2] or m[3]}", text) for text in (gold, answer))
     return gold, answer
+
+
+def _with_notation_of(text: str, other: str) -> str:
+    r"""Write `\mathbb{R}` for R, and `\binom{n}{k}` for `C_n^k`, where the other answer does."""
+    if r"\mathbb" in other:
+        text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
+        if r"\mathbb" not in text:
+            text = re.sub(r"(?<![A-Za-z\\])\{?([NZQRC])\}?(?![A-Za-z_^(])", r"\\mathbb{\1}", text)
+            text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
+    if r"\binom" in other and r"\binom" not in text:
+        text = _COMBINATIONS.sub(lambda m: r"\binom{{{}}}{{{}}}".format(*filter(None, m.groups())), text)
+    return text
+
+
+def ratio_terms(text: str) -> list[str]:
+    """Return the terms of `1 : 2 : 3`; a list of the text itself for anything else."""
+    return [term.strip() for term in split_top(text, ":")]
 
 
 def in_stated_order(gold: str, answer: str) -> tuple[str, str]:

@@ -15,13 +15,14 @@ import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from d3s.verifier.conventions import (
     alternatives,
     equal_money,
     in_stated_order,
     labeled,
+    ratio_terms,
     residues,
     split_modulus,
     with_approximation,
@@ -30,7 +31,14 @@ from d3s.verifier.conventions import (
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.nouns import are_opposed
 from d3s.verifier.quantities import claims, equal_quantities, parse_quantity, strip_lead, without_description
-from d3s.verifier.relations import as_chain, assignment, equal_relation_and_value, equal_relations, same_name
+from d3s.verifier.relations import (
+    as_chain,
+    assignment,
+    equal_relation_and_value,
+    equal_relations,
+    rows_of_cases,
+    same_name,
+)
 from d3s.verifier.structure import (
     Structure,
     is_name,
@@ -318,7 +326,7 @@ def _rows_as_matrix(structure: Structure) -> Structure:
 
 def _equal_piecewise(gold: Structure, answer: Structure, comparison: Comparison) -> Verdict:
     """Compare the rows, value and condition, in any order."""
-    gold_rows, answer_rows = (list(zip(structure.items[::2], structure.items[1::2])) for structure in (gold, answer))
+    gold_rows, answer_rows = (rows_of_cases(structure) for structure in (gold, answer))
     if len(gold_rows) != len(answer_rows) or len(gold_rows) > MAX_ROWS:
         return False
 
@@ -343,6 +351,12 @@ def _as_latex(structure: Structure) -> str:
 
 def _equal_formulas(gold: str, answer: str, comparison: Comparison) -> Verdict:
     """Compare two single formulas. A unit in words is dropped when only one has it, or when both have the same."""
+    ratios = ratio_terms(gold), ratio_terms(answer)
+    if max(map(len, ratios)) > 2:
+        return len(ratios[0]) == len(ratios[1]) and all_of(
+            comparison.formulas(rf"({a}) \cdot ({d})", rf"({b}) \cdot ({c})")
+            for (a, b), (c, d) in pairwise(zip(*ratios))
+        )
     (gold_core, gold_unit), (answer_core, answer_unit) = split_unit(gold), split_unit(answer)
     if (gold_unit or answer_unit) and gold_core and answer_core:
         if incompatible_units(gold_unit, answer_unit):

@@ -206,6 +206,8 @@ def _vanishes(difference: sympy.Expr, at: dict | None = None) -> bool:
     """
     if difference.has(*INEXACT):
         return True
+    if difference.has(sympy.binomial):  # evalf of \binom{2n}{n} - \frac{(2n)!}{n!^2} leaves a rest
+        difference = sympy.gammasimp(difference.rewrite(sympy.gamma))
     difference = _resolved(difference, at) if at else difference
     parts = sympy.preorder_traversal(difference) if at else ()
     grows = any(isinstance(p, GROWING) and (p.exp if p.is_Pow else p).free_symbols for p in parts)

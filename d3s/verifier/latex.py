@@ -59,12 +59,18 @@ _LETTER_D = re.compile(
     r"(_\{[^{}]*\}|_[A-Za-z]|\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+)|d(?=\s*(?:[A-Za-z(]|\\[A-Za-z]))"
 )
 _MIXED = re.compile(r"(?<![0-9.^_{])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
+_FUNCTION = r"\\(?:ln|log|sin|cos|tan|cot|sec|csc|exp)(?![A-Za-z])"
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?<![0-9_^])([0-9]{1,3})((?:[, ][0-9]{3})+)(?![0-9])", lambda m: m[1] + re.sub("[, ]", "", m[2])),
     (r"\{((?:[^{}\\]|\\(?!choose))++)\\choose\s([^{}]++)\}", r"\\binom{\1}{\2}"),
     (r"^((?:[^{}\\]|\\(?!choose))++)\\choose([^{}]++)$", r"\\binom{\1}{\2}"),
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
+    (  # `\ln 3/\ln 2` is a quotient of functions
+        rf"({_FUNCTION}(?:\s*[_^]\s*{_GROUP}){{0,2}})\s*((?:[0-9.]|[A-Za-z]|\\(?:pi|{'|'.join(GREEK)})(?![A-Za-z]))+)"
+        rf"\s*/\s*(?=[0-9.]*\s*{_FUNCTION})",
+        r"(\1(\2))/",
+    ),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
     (r"(?<!matrix\})\^\s*(?:T|\{\s*T\s*\})", r"^{(T)}"),  # a power, but of a matrix
@@ -78,8 +84,12 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{?\s*-1\s*\}?", r"\\arc\1 "),
     (r"(?<![A-Za-z\\])(sin|cos|tan|log|ln)(?![A-Za-z])", r"\\\1 "),
 )]  # fmt: skip
-# `C_5^2` for a binomial, in formulas without names: beside one, C_5 may be a constant of integration
-_CHOSEN = re.compile(r"(?<![A-Za-z\\])C_(?:\{([0-9]{2,4})\}|([2-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))")
+# `C_5^2`, `A_5^2`, `{}_5P_2` in formulas without names: beside one, C_5 may be a constant of integration
+_CHOSEN = re.compile(
+    r"(?<![A-Za-z\\])([CA])_(?:\{([0-9]{2,4})\}|([2-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))"
+    r"|(?:\{\})?_\{?([0-9]{1,4})\}?\s*P\s*_\{?([0-9]{1,4})\}?(?![0-9])"
+)
+_TWO_EXPONENTS = re.compile(r"\^\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*\^")  # an error in TeX, read in two ways
 _NAME = re.compile(r"(?<![A-Za-z\\])[A-Za-z]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 
@@ -93,7 +103,7 @@ def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixB
         or re.search(rf"[0-9]{{{MAX_DIGIT_RUN}}}|!\s*!\s*!", text)
     ):
         raise UnreadableError("too long")
-    if not text.replace("°", "").isascii() or "\\dots" in text:
+    if not text.replace("°", "").isascii() or "\\dots" in text or _TWO_EXPONENTS.search(text):
         raise UnreadableError("not a formula")
     source = _to_latex2sympy(text, natural_log)
     if re.search(r"[0-9]\s*_|\\end\s*\{\w+\}\s*[0-9]", source) or _MISPLACED_NUMBER.search(
@@ -161,8 +171,8 @@ def _to_latex2sympy(text: str, natural_log: bool) -> str:
     text = _MIXED.sub(lambda m: rf"({m[1]}+\frac{{{m[2]}}}{{{m[3]}}})" if int(m[2]) < int(m[3]) else m[0], text)
     if not _DIFFERENTIAL.search(text):
         text = _LETTER_D.sub(lambda m: m[1] or r"{d}\cdot ", text)
-    if "C_" in text and not _NAME.search(_CHOSEN.sub("", text)):
-        text = _CHOSEN.sub(_binomial, text)
+    if "_" in text and not _NAME.search(_CHOSEN.sub("", text)):
+        text = _CHOSEN.sub(_count, text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if natural_log:
@@ -170,9 +180,12 @@ def _to_latex2sympy(text: str, natural_log: bool) -> str:
     return text
 
 
-def _binomial(match: re.Match[str]) -> str:
-    total, chosen = match[1] or match[2], match[3] or match[4]
-    return rf"\binom{{{total}}}{{{chosen}}}" if int(chosen) <= int(total) else match[0]
+def _count(match: re.Match[str]) -> str:
+    """Write a number of combinations or, after A or P, of arrangements as a formula."""
+    total, chosen = match[2] or match[3] or match[6], match[4] or match[5] or match[7]
+    if int(chosen) > int(total):
+        return match[0]
+    return rf"\binom{{{total}}}{{{chosen}}}" + ("" if match[1] == "C" else rf" \cdot ({chosen}!)")
 
 
 def _name(letter: str, subscript: str) -> str:

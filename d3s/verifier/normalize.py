@@ -22,7 +22,7 @@ _FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^
 _AMOUNT = re.compile(r"(\\\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
 _CURRENCY_FIRST = re.compile(r"\A\s*(?:\\text\{\s*)?(USD|EUR)\s*\}?\s*([0-9][0-9.,]*)\s*\Z")
 _AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
-_BARE_STYLE = re.compile(r"\\(mathbf|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
+_BARE_STYLE = re.compile(r"\\(mathbf|mathbb|Bbb|boldsymbol|bm|vec|hat|mathrm|mathit)\s+([A-Za-z])(?![A-Za-z])")
 _TEXT = re.compile(
     r"\\(text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mbox|hbox|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|"
     r"boldsymbol|bm|operatorname\*?)\s*\{((?:[^{}^_]|[\^_](?:\{[^{}]{0,20}\})?)*+)\}"
@@ -45,7 +45,11 @@ _UPRIGHT = (
 _UNIT_FRACTION = re.compile(
     rf"(?<=[0-9)}}\s,;~])\\[dt]?frac\s*\{{\s*((?:{_UPRIGHT}){{1,4}}+)\}}\s*\{{\s*((?:{_UPRIGHT}){{1,4}}+)\}}"
 )
-_ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}")
+_ROMAN = re.compile(r"\{\s*\\rm\s+([^{}]{1,40})\}|\\rm\s*\{([^{}]{1,40})\}")
+_HAN_LEAD = re.compile(r"\A\s*(?:答案|选项?|结果|共)[是为]?\s*:?")
+_INFINITY = re.compile(r"(?:\\text\{\s*)?\b(?:(negative|minus)|positive|plus) infinity(?:\s*\})?", re.IGNORECASE)
+_SLASHED = re.compile(r"(?<![0-9A-Za-z)}])(?:\{\})?\^\{?([0-9]{1,9})\}?\s*/\s*_\{?([0-9]{1,9})\}?")  # `^3/_4`
+_ROOT_OF = re.compile(r"\\root\s*\{?\s*([0-9A-Za-z]{1,9})\s*\}?\s*\\of(?![A-Za-z])")
 _PLAIN_TEXT = ("text", "textrm", "textnormal", "mbox", "hbox", "mathrm", "mathsf", "mathnormal")
 _SPACED = re.compile(r"\\[,;:! ]|~")
 _TERM = re.compile(r"[-+=<>&](?![0-9]\s*\}|[0-9])|\\(?:leq?|geq?|in|pm)(?![A-Za-z])")
@@ -127,7 +131,8 @@ def normalize(text: str) -> str:
     if not text.isascii():
         text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
         text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
-        text = _HAN_WORD.sub(lambda m: rf"\text{{ {HAN[m[0]]} }}" if m[0] in HAN else m[0], text.translate(_TRANSLATE))
+        text = _HAN_LEAD.sub("", text.translate(_TRANSLATE))
+        text = _HAN_WORD.sub(lambda m: rf"\text{{ {HAN[m[0]]} }}" if m[0] in HAN else m[0], text)
     if len(text) > LONGEST_ANSWER:
         return _SPACES.sub(" ", text).strip()
     if "\\" in text:
@@ -145,12 +150,16 @@ def normalize(text: str) -> str:
         text = _strip_outer(_remove_emphasis(text.strip()))
     text = _THOUSANDS_MARK.sub(" ", text)
     if "\\" in text:
-        text = _normalize_commands(text)
+        text = _normalize_commands(_ROOT_OF.sub(r"\\sqrt[\1]", text))
+    if "/" in text and "^" in text:
+        text = _SLASHED.sub(r"\\frac{\1}{\2}", text)
     if "mod" in text:
         text = _MODULUS.sub(lambda m: rf" \pmod{{{next(filter(None, m.groups())).strip()}}}", text)
     if "loor" in text or "eil" in text or "abs" in text or "Abs" in text:
         text = _replace_bracket_names(text)
     text = text.replace("$", "").replace("~", " ").replace("**", "^")
+    if "nfinity" in text:
+        text = _INFINITY.sub(lambda m: r"-\infty " if m[1] else r"\infty ", text)
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
     text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1] in ("infinity", "infty", "oo") else f"\\{m[1]} ", text)
@@ -221,7 +230,7 @@ def _normalize_commands(text: str) -> str:
     if "\\\\" in text:
         text = _MATRIX_SPACING.sub(r"\\\\ ", text)
     text = _BARE_STYLE.sub(r"\\\1{\2}", text)
-    text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(r"\\mathrm{\1}", text))
+    text = _UNIT_FRACTION.sub(r"\1/(\2)", _ROMAN.sub(lambda m: rf"\mathrm{{{m[1] or m[2]}}}", text))
     for _ in range(3):  # nested \text{\textbf{..}}
         text, count = _TEXT.subn(_replace_text_group, text)
         if not count:
@@ -255,7 +264,7 @@ def _replace_text_group(match: re.Match[str]) -> str:
         return r"\infty "
     upright = command not in ("text", "mbox", "hbox", "textrm", "textnormal", "textbf", "textit")
     if upright and (len(content) == 1 or content[0] == "\\") and raw_content[:1] not in ("~", " "):
-        return content
+        return f" {content}" if before.isalpha() else content  # `\in\mathbf{Z}`
     if content[0] in "0123456789-.(" and not re.search(r"[A-Za-z]", content):
         return content
     if content[0] in "0123456789" or content in ("e", "i"):

@@ -34,7 +34,9 @@ UNICODE |= {
 # full-width forms, squared units and the letters and digits of mathematical alphabets
 UNICODE = {
     c: plain
-    for c in map(chr, (*range(0x3300, 0x3400), *range(0xFF01, 0xFFEF), *range(0x1D400, 0x1D800)))
+    for c in map(
+        chr, (*range(0x3300, 0x3400), *range(0xFE50, 0xFE70), *range(0xFF01, 0xFFEF), *range(0x1D400, 0x1D800))
+    )
     if (plain := unicodedata.normalize("NFKC", c)).isascii() and plain.isprintable()
 } | UNICODE
 UNICODE |= {"、": ",", "∶": ":", "≦": r"\leq ", "≧": r"\geq ", "⟨": "(", "⟩": ")", "₹": "", "£": "", "￡": "", "￥": ""}
@@ -54,7 +56,8 @@ SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₋₊ₙ", "0123456789-+n"))
 
 SYNONYMS = {
-    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "dbinom": r"\binom", "tbinom": r"\binom",
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "nicefrac": r"\frac", "sfrac": r"\frac",
+    "bigcup": r"\cup ", "bigcap": r"\cap ", "Bbb": r"\mathbb", "dbinom": r"\binom", "tbinom": r"\binom",
     "le": r"\leq ", "leqslant": r"\leq ", "leqq": r"\leq ", "ge": r"\geq ", "geqslant": r"\geq ", "geqq": r"\geq ",
     "lt": "<", "gt": ">", "ne": r"\neq ", "lbrace": r"\{", "rbrace": r"\}", "lbrack": "[", "rbrack": "]",
     "langle": "(", "rangle": ")",

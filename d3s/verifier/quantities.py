@@ -39,7 +39,8 @@ _MIXED = re.compile(
 _RECURRING = re.compile(
     r"([0-9]*)\.([0-9]*)(?:\\(?:overline|bar|dot)\s*\{?([0-9]{1,50})\}?|\(([0-9]{1,50})\)|\s*(?:\\dots|\.{3}))"
 )
-_BASE = re.compile(r"([0-9A-Z][0-9A-Z ,]{0,200})\s*_\s*\{?\s*(?:\\text\{\s*)?([0-9]{1,2}|[a-z]{3,8})\s*\}?\s*\}?")
+_BASE = re.compile(r"([0-9A-Z][0-9A-Z ,]{0,200})\s*_\s*\{?\s*(?:\\text\{\s*)?\(?([0-9]{1,2}|[a-z]{3,8})\)?\s*\}?\s*\}?")
+_BASE_NAMES = {"bin": 2, "oct": 8, "dec": 10, "hex": 16}
 _ORDINAL = re.compile(r"(?<=[0-9])(?:\^\{?)?\s*(?:\\text\{\s*)?(?:st|nd|rd|th)\s*\}?\s*\}?$")
 _SIGN = re.compile(r"\s*([-+]?)\s*")
 _NUMBER_WORDS = {
@@ -55,7 +56,7 @@ _NUMBER_WORD = re.compile(r"(?:\\text\{\s*)?([A-Za-z]{3,9})(?:[- ]([A-Za-z]{3,8}
 _LEAD = re.compile(
     r"(\\text\{\s*)?(?:about|approximately|exactly|around|roughly|the answer is|answer:?|option|choice|approx\.?)"
     r"(?![A-Za-z])\s*(\})?\s*"
-    r"|\\(?:approx|sim|Rightarrow|implies|therefore)(?![A-Za-z])\s*|\\text\{[A-Za-z ]{1,40}:\s*\}\s*",
+    r"|\\(?:approx|sim|Rightarrow|implies|therefore)(?![A-Za-z])\s*|\\text\{[A-Za-z ]{2,40}:\s*\}\s*",
     re.IGNORECASE,
 )
 _DESCRIBED = re.compile(
@@ -290,11 +291,12 @@ def _parse_recurring_decimal(text: str) -> Quantity | None:
 def _parse_based(text: str) -> Quantity | None:
     """Parse digits with a base subscript. Base ten is the plain number; any other base is part of the answer."""
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text)
-    match = _BASE.fullmatch(re.sub(r"^\(([^()]*)\)(?=\s*_)", r"\1", body))
+    digits = re.sub(r"\\text\{\s*([0-9A-Z]{1,20})\s*\}(?=.*_)", r"\1", body) if "_" in body else ""
+    match = _BASE.fullmatch(re.sub(r"^(?:\(([^()]*)\)|\{([^{}]*)\})(?=\s*_)", r"\1\2", digits))
     if not match:
         return None
     name = match.group(2)
-    base = int(name) if name.isdigit() else _NUMBER_WORDS.get(name, 0)
+    base = int(name) if name.isdigit() else _NUMBER_WORDS.get(name) or _BASE_NAMES.get(name, 0)
     digits = match.group(1).replace(" ", "").replace(",", "")
     if not 2 <= base <= 36 or not any(c.isdigit() for c in digits):
         return None

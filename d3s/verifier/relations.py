@@ -11,6 +11,7 @@ from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_s
 from d3s.verifier.verdict import Comparison, Verdict, all_of
 
 FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", "=": "=", r"\neq": r"\neq"}
+NEGATED = {"<": r"\geq", ">": r"\leq", r"\leq": ">", r"\geq": "<", "=": r"\neq", r"\neq": "="}
 _DISTANCE = re.compile(r"\|\s*([A-Za-z])\s*(?:([-+])\s*([^|]{1,60}))?\|")
 _SUM_OF_NAMES = re.compile(r"[A-Za-z](?:\s*\+\s*[A-Za-z]){1,5}")
 
@@ -44,6 +45,19 @@ def as_chain(structure: Structure) -> Structure:
     if numbers[0] and numbers[1] and numbers[0].value >= numbers[1].value:
         return structure  # `x < -1, x > 3` is a union
     return Structure("relation", (low[2], low[0], high[2]), signs=(FLIPPED[low[1]], high[1]))
+
+
+def rows_of_cases(piecewise: Structure) -> list[tuple[str, str]]:
+    """Return values and conditions of a piecewise function; of two rows, `otherwise` negates the other condition."""
+    rows = [
+        (value, "otherwise" if condition == "else" else condition)
+        for value, condition in zip(piecewise.items[::2], piecewise.items[1::2])
+    ]
+    if len(rows) == 2 and rows[1][1] == "otherwise":
+        condition = parse_structure(rows[0][1])
+        if len(condition.signs) == 1 and (sign := NEGATED.get(condition.signs[0])):
+            rows[1] = (rows[1][0], f"{condition.items[0]} {sign} {condition.items[1]}")
+    return rows
 
 
 def is_name_or_names(text: str) -> bool:

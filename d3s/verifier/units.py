@@ -107,9 +107,14 @@ def split_unit(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=8192)
 def without_letter_unit(text: str, unit: str) -> str:
-    r"""`59 m` -> `59` where the other answer has this unit: bare letters after a value are a unit only there."""
+    r"""`59 m` -> `59` where the other answer has this unit: bare letters after a value are a unit only there.
+
+    Beside a multiple of it they stay, as text: `5000 m` -> `5000 \text{m}` where the other answer has `km`.
+    """
     value, letters = _split(text, letters=True) if unit and not split_unit(text)[1] else (text, "")
-    return value if letters and letters == unit else text
+    if not letters or ratio_of_units(letters, unit) is None:
+        return text
+    return value if letters == unit else rf"{value} \text{{{text[len(value) :].strip()}}}"
 
 
 @lru_cache(maxsize=8192)

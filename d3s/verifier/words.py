@@ -48,13 +48,14 @@ _SYNONYMS = {
     for name, texts in {
         r"\emptyset": (
             r"\emptyset", r"\{\}", "no solution", "no solutions", "no real solution", "no real solutions", "empty set",
-            "no such", "none exists",
+            "no such", "none exists", "none",
         ),
         "infinitely many": ("infinitely many", "infinitely many solutions"),
         r"\mathbb{Z}": (r"\mathbb{Z}", "all integers", "integers", "all integer"),
         r"\mathbb{R}": (
             r"\mathbb{R}", r"(-\infty,\infty)", "all real numbers", "all reals", "all real number", "real numbers",
         ),
+        r"\infty": (r"\infty", r"+\infty"),
         "does not exist": ("does not exist", "dne", "doesn't exist"),
     }.items()
     for text in texts
@@ -73,8 +74,11 @@ def equal_words(gold: str, answer: str) -> Verdict:
         gold_moment, answer_moment = map(read, plain)
         if gold_moment and answer_moment:
             return equal(gold_moment, answer_moment)
-    if _RATIO.fullmatch(gold) and _RATIO.fullmatch(answer):
-        return _proportional(*([Fraction(term) for term in text.split(":")] for text in (gold, answer)))
+        if read is clock_time and gold_moment and ":" in gold and "m" in plain[0].lower():
+            return False  # `3:30 pm` is no ratio
+    ratios = [_RATIO.fullmatch(text.replace(" to ", ":")) for text in plain] if ":" in gold + answer else []
+    if all(ratios) and ratios:
+        return _proportional(*([Fraction(term) for term in ratio[0].split(":")] for ratio in ratios))
     gold_truth, answer_truth = _truth_of_statements(gold), _truth_of_statements(answer)
     if gold_truth and answer_truth:
         if all(label for label, _ in gold_truth + answer_truth):
@@ -132,6 +136,8 @@ def _same_items(gold: str, answer: str) -> bool:
     )
     if len(gold_items) < 2 or sorted(gold_items) != sorted(answer_items):
         return False
+    if gold_items == answer_items:
+        return True  # `red, blue, and green`
     labels = [words[0] for words in gold_items]
     alphabet = next((a for a in ("abcdefghij", _ROMAN_NUMERALS, ascii_lowercase) if all(x in a for x in labels)), None)
     if len(set(labels)) == len(labels):
@@ -217,13 +223,14 @@ def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
     match = _CHOICE_WITH_TEXT.fullmatch(plain) or _SMALL_CHOICE_WITH_TEXT.fullmatch(plain)
     if match and _MORE_CHOICES.match(match.group(3)):
         return False  # `(C) or (D)`
-    if match:
-        return (match.group(1) or match.group(2)).upper() == choice
     gold_match = _CHOICE_WITH_TEXT.fullmatch(_without_text(gold))
+    text = normalize(gold_match.group(3)) if gold_match else ""
+    numbers = parse_quantity(text), parse_quantity(normalize(match.group(3)) if match else answer)
+    equal = equal_quantities(*numbers) if all(numbers) else None
+    if match:  # `C. 11` contradicts `C. 10`
+        return (match.group(1) or match.group(2)).upper() == choice and equal is not False
     if gold_match:
-        text = normalize(gold_match.group(3))
-        numbers = parse_quantity(text), parse_quantity(answer)
-        return compact(text) == compact(normalize(answer)) or bool(all(numbers) and equal_quantities(*numbers))
+        return compact(text) == compact(normalize(answer)) or bool(equal)
     return None if not words_of(answer) else False
 
 

@@ -93,6 +93,38 @@ CONDITIONS = {
     r"5\text{ km}": ((), (r"500\text{ m}", r"5\text{ m}")), r"5\text{ kg}": ((r"5000\text{ g}",), ()),
 }  # fmt: skip
 
+FORMS = {
+    "3:30 PM": (("15:30",), (r"\frac{3}{30}", "0.1", "6:60 PM", r"\frac1{10}")), "2:15:30": ((), (r"\frac{1}{225}",)),
+    "1:2:3": (("2:4:6", r"\frac12:1:\frac32"), (r"\frac16", "1:2", "2:3:4", "1:2:3:4")),
+    r"1:\sqrt3:2": ((r"\sqrt3:3:2\sqrt3",), (r"\frac{1}{2\sqrt3}", r"1:2:\sqrt3")),
+    "3:4": (("3 to 4", r"3\text{ to }4"), ("3 to 5",)), "3 to 4": (("3:4",), ("6 to 8",)),
+    r"\textbf{(C)}\ 10": ((r"\text{C. }10", "C"), (r"\textbf{(C)}\ 11", "C. 11")),
+    "B": ((r"\text{B: } x^2", "选项B"), (r"\text{C: } x^2",)), "64": (("2^6",), (r"2^{3}^{2}",)),
+    r"\log_2 3": ((r"\ln 3/\ln 2", r"\lg 3/\lg 2", r"\log_5 3/\log_5 2"), (r"\ln 2/\ln 3", r"\ln (3/\ln 2)")),
+    r"\tan\theta": ((r"\sin\theta/\cos\theta",), (r"\cos\theta/\sin\theta",)),
+    r"\frac{1}{x-1}, x \ne 1": ((r"\frac{1}{x-1}\ (x\neq 1)", r"\frac{1}{x-1},\text{ where }x\ne1",
+      r"\frac{1}{x-1}\text{ if }x\ne1"), (r"\frac{1}{x-1}\ (x\neq 2)", r"\frac{1}{x+1}\text{ if }x\ne1")),
+    r"x\in\mathbb{Z}": ((r"x\in\mathbf{Z}", r"x\in\Bbb Z"), (r"x\in\mathbf{N}",)),
+    r"\mathbb{R}\setminus\{0\}": ((r"\mathbf{R}\setminus\{0\}", r"\mathbb{R}-\{0\}"), (r"\mathbf{R}\setminus\{1\}",)),
+    r"\begin{cases}1&x>0\\0&\text{otherwise}\end{cases}": ((r"\begin{cases}1&x>0\\0&\text{else}\end{cases}",
+      r"\begin{cases}1&x>0\\0&x\le0\end{cases}"), (r"\begin{cases}1&x>0\\0&x<0\end{cases}",
+      r"\begin{cases}0&x>0\\1&\text{else}\end{cases}")),
+    r"\binom{n}{k}": (("C(n,k)", "C_n^k", "{}_nC_k"), ("C(k,n)",)), "C_n^k": ((r"\binom{n}{k}",), (r"\binom{k}{n}",)),
+    r"\binom{2n}{n}": (("C_{2n}^n", r"\frac{(2n)!}{(n!)^2}"), (r"\frac{(2n)!}{n!}",)),
+    "120": (("A_6^3", "{}_6P_3"), ("A_6^2",)), "101_2": (("{101}_2", "101_{(2)}", r"101_{\text{bin}}"), ("101_{(3)}",)),
+    "2B_{16}": ((r"2\text{B}_{16}", r"2\mathrm{B}_{16}", r"2B_{\text{hex}}"), (r"2\text{C}_{16}",)),
+    "f(x)=x^2+1": (("f(t)=t^2+1",), ("f(t)=x^2+1", "g(t)=t^2+1")), "f(x)=ax": ((), ("f(a)=ax", "f(a)=a^2")),
+    r"-\infty": ((r"\text{negative infinity}", "minus infinity"), (r"\text{infinity}",)),
+    r"\infty": ((r"\text{positive infinity}", "+\\infty"), (r"\text{negative infinity}",)),
+    r"\text{red, blue, green}": ((r"\text{red, blue, and green}",), (r"\text{blue, red, and green}",)),
+    "no solution": ((r"\text{None}",), ("one",)), "5": (("答案：5", "答案是5", "共5个"), ("答案：6",)),
+    "-3": (("﹣3",), ("﹣2",)),
+    r"\frac{3}{4}": ((r"\nicefrac{3}{4}", r"\sfrac34", "^3/_4", r"{}^3/_4"), (r"\nicefrac{4}{3}", "^4/_3")),
+    r"\sqrt[3]{2}": ((r"\root 3 \of 2", r"\root{3}\of{2}"), (r"\root 2 \of 3",)),
+    r"(0,1)\cup(2,3)": ((r"(0,1)\bigcup(2,3)",), (r"(0,1)\bigcap(2,3)",)),
+    r"5\text{ cm}": ((r"5 \, \rm{cm}", r"5 \rm{ cm}"), (r"5 \rm{m}",)), "5 km": (("5000 m", "5km"), ("5 m", "500 m")),
+}  # fmt: skip
+
 SIGNS = {
     r"x \equiv 3 \pmod 7": ((r"x \equiv 10 \pmod 7", r"3 \pmod{7}", r"x \equiv -4 \pmod 7"),
       (r"x \equiv 4 \pmod 7", r"x \equiv 3 \pmod 8")),
@@ -103,7 +135,7 @@ SIGNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", [COUNTS, NOTATION, CONDITIONS, SIGNS])
+@pytest.mark.parametrize("table", [COUNTS, NOTATION, CONDITIONS, FORMS, SIGNS])
 def test_answers_of_another_form_get_their_verdict(table: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
     for gold, (right, wrong) in table.items():
         assert [answer for answer in right if not are_equal(gold, answer)] == [], gold
