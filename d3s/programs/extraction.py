@@ -78,13 +78,21 @@ def defines(program: str, name: str) -> bool:
     return name in set().union(*_defined(program))
 
 
-def _blocks(response: str, names: set[str]) -> list[tuple[str, str]]:
-    """The Python blocks of a text: language, "" if none is named, and content."""
+def _blocks(response: str, names: set[str], docstrings: bool = True) -> list[tuple[str, str]]:
+    """The Python blocks of a text: language, "" if none is named, and content.
+
+    A fence in a docstring is text of the program, unless the docstring never ends.
+    """
     for marker, fence in MARKERS.items():
         response = response.replace(marker, f"\n{fence}\n")
     blocks: list[tuple[str, str]] = []
-    mark, language, indent, start = "", "", "", 0
+    mark, language, indent, start, read = "", "", "", 0, 0
+    quotes = 0  # triple ones of the open block, an odd number of which holds a docstring open
     for fence in FENCE.finditer(response):
+        quotes += sum(response.count(quote, read, fence.start("mark")) for quote in ('"""', "'''"))
+        read = fence.end()
+        if docstrings and mark and quotes % 2:
+            continue
         before, label = fence["before"], fence["label"].strip()
         named = (label.split() or [""])[0].strip("{}.").lower()
         opens = "`" not in label and (not before.strip() or named in LANGUAGES)
@@ -94,8 +102,11 @@ def _blocks(response: str, names: set[str]) -> list[tuple[str, str]]:
             if not label:
                 continue
         if not mark and opens:
-            mark, language, start = fence["mark"], named, fence.end() + 1
+            mark, language, start, quotes = fence["mark"], named, fence.end() + 1, 0
             indent = "" if before.strip() else before
+    quotes += sum(response.count(quote, read) for quote in ('"""', "'''"))
+    if docstrings and mark and quotes % 2:
+        return _blocks(response, names, docstrings=False)
     if mark and not (blocks or language) and CODE.fullmatch(head := response[: response.rindex(mark)]) and head.strip():
         blocks.append(("", head))  # a closing fence, whose opening one is in the prompt
     elif mark:

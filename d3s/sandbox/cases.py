@@ -3,47 +3,94 @@
 Every failure is raised: pytest's and unittest's own runners would write a report that nobody reads.
 """
 
+import contextlib
 import inspect
+import io
 import itertools
 import math
 import re
 import sys
 import types
 import unittest
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
+
+from d3s.sandbox.remote import Held
 
 
 def run_cases(names: Collection[str], scope: dict[str, Any]) -> None:
     """Run the cases among the functions and classes of these names in a namespace. Raises what fails first."""
     for name in names:
         value = scope.get(name)
+        if type(value) is Held:
+            continue
         if isinstance(value, type) and issubclass(value, unittest.TestCase):
-            unittest.defaultTestLoader.loadTestsFromTestCase(value).debug()
+            for case in unittest.defaultTestLoader.loadTestsFromTestCase(value):
+                with contextlib.suppress(unittest.SkipTest):
+                    unittest.TestSuite([case]).debug()
         elif isinstance(value, type) and name.startswith("Test"):
-            for method in [m for m in vars(value) if m.startswith("test")]:
-                case = value()
-                getattr(case, "setup_method", lambda: None)()
-                _run(getattr(case, method), scope)
-        elif isinstance(value, types.FunctionType) and name.startswith("test"):
+            _run_class(value, scope)
+        elif name.startswith("test") and inspect.isroutine(getattr(value, "__wrapped__", value)):
             _run(value, scope)
 
 
-def _run(function: Callable, scope: dict[str, Any]) -> None:
-    for parameters in itertools.product(*getattr(function, "d3s_parameters", ())):
+def _run_class(kind: type, scope: dict[str, Any]) -> None:
+    """Run the methods of a class, inherited ones too, each on an object of its own; then the classes in it."""
+    for name in [name for name in dir(kind) if name.startswith("test")]:
+        case = kind()
+        method = getattr(case, name)
+        if setup := getattr(case, "setup_method", None):
+            setup(*[method] * len(inspect.signature(setup).parameters))
+        _run(method, {**scope, **{n: getattr(case, n) for n in dir(case) if n[0] != "_"}}, vars(kind))
+    for name, inner in vars(kind).items():
+        if isinstance(inner, type) and name.startswith("Test"):
+            _run_class(inner, scope)
+
+
+def _run(function: Callable, scope: dict[str, Any], kind: Mapping[str, Any] = {}) -> None:
+    """Run a case with each of its parameters and those of its class; automatic fixtures first."""
+    if getattr(function, "d3s_skipped", False):
+        return
+    scope = {**scope, "capsys": Captured()}
+    for parameters in itertools.product(*getattr(function, "d3s_parameters", ()), *kind.get("d3s_parameters", ())):
         given = {name: value for pairs in parameters for name, value in pairs}
         missing = [n for n, p in inspect.signature(function).parameters.items() if p.default is p.empty]
-        result = function(**{n: _fixture(n, scope) for n in missing if n not in given}, **given)
-        assert not inspect.iscoroutine(result), f"{function.__name__} is async, which only asyncio.run runs"
+        for name, value in scope.items():
+            if getattr(value, "d3s_fixture", {}).get("autouse"):
+                _fixture(name, scope)
+        with contextlib.redirect_stdout(scope["capsys"].file) if "capsys" in missing else contextlib.nullcontext():
+            result = function(**{n: _fixture(n, scope) for n in missing if n not in given}, **given)
+            if inspect.iscoroutine(result):
+                getattr(sys.modules.get("asyncio"), "run", _finish)(result)
+
+
+def _finish(coroutine: Coroutine) -> None:
+    with contextlib.suppress(StopIteration):
+        while True:
+            coroutine.send(None)
 
 
 def _fixture(name: str, scope: dict[str, Any]) -> Any:
-    """The value of a fixture that the tests define."""
+    """The value of a fixture that the tests define, or of `capsys`."""
     fixture = scope.get(name)
+    if isinstance(fixture, Captured):
+        return fixture
     if not hasattr(fixture, "d3s_fixture"):
-        raise LookupError(f"no fixture {name}; the sandbox has the fixtures that the tests define")
+        raise LookupError(f"no fixture {name}; the sandbox has capsys and the fixtures that the tests define")
     value = fixture(**{n: _fixture(n, scope) for n in inspect.signature(fixture).parameters})
-    return next(value) if isinstance(value, Iterator) else value
+    return next(value) if inspect.isgeneratorfunction(fixture) else value
+
+
+class Captured:
+    """What was printed, by the test and the program, since it was last read: pytest's capsys."""
+
+    def __init__(self) -> None:
+        self.file = io.StringIO()
+
+    def readouterr(self) -> Any:
+        text = self.file.getvalue()
+        self.file.truncate(self.file.seek(0))
+        return types.SimpleNamespace(out=text, err="")
 
 
 class Raises:
@@ -52,6 +99,10 @@ class Raises:
     def __init__(self, kinds: Any, match: str | None = None) -> None:
         self._kinds, self._match = kinds, match
         self.value: BaseException | None = None
+
+    def match(self, pattern: str) -> bool:
+        assert re.search(pattern, str(self.value)), f"{self.value} does not match {pattern}"
+        return True
 
     def __enter__(self) -> "Raises":
         return self
@@ -63,6 +114,10 @@ class Raises:
             return False
         assert self._match is None or re.search(self._match, str(error)), f"{error} does not match {self._match}"
         return True
+
+
+# named last, as it hides the builtin
+Raises.type = property(lambda self: type(self.value))  # type: ignore[attr-defined]
 
 
 class Approx:
@@ -111,20 +166,31 @@ class Parameters(tuple):
     """The arguments of pytest.param."""
 
 
-def fixture(*function: Callable, **_: Any) -> Callable:
+def fixture(*function: Callable, **options: Any) -> Callable:
     """Decorate a function whose value a case has as argument."""
 
     def decorate(made: Callable) -> Callable:
-        made.d3s_fixture = True  # type: ignore[attr-defined]
+        made.d3s_fixture = options  # type: ignore[attr-defined]
         return made
 
     return decorate(*function) if function else decorate
 
 
+def _skipped(made: Callable) -> Callable:
+    made.d3s_skipped = True  # type: ignore[attr-defined]
+    return made
+
+
 class _Marks:
-    """Marks but parametrize change nothing."""
+    """Marks but parametrize and skip change nothing."""
 
     parametrize = staticmethod(parametrize)
+
+    def skip(self, *reason: Any, **_: Any) -> Callable:
+        return _skipped(*reason) if reason and callable(reason[0]) else _skipped
+
+    def skipif(self, condition: Any, **_: Any) -> Callable:
+        return _skipped if condition else lambda made: made
 
     def __getattr__(self, name: str) -> Callable:
         return lambda *arguments, **_: arguments[0] if arguments and callable(arguments[0]) else lambda made: made
@@ -145,8 +211,16 @@ def install(note_failure: Callable[[], None]) -> None:
     pytest.__dict__.update(raises=raises, approx=Approx, mark=_Marks(), fixture=fixture, fail=fail)
     pytest.__dict__.update(param=lambda *values, **_: Parameters(values), main=lambda *_, **named: 0)
     unittest.main = lambda *_, **named: None  # type: ignore[assignment,misc]
+    if asyncio := sys.modules.get("asyncio"):
+        run = asyncio.run
+        asyncio.run = lambda main, **named: run(_awaited(main), **named)  # type: ignore[attr-defined]
     for name in ("addFailure", "addError", "addUnexpectedSuccess"):
         setattr(unittest.TestResult, name, _noting(getattr(unittest.TestResult, name), note_failure))
+
+
+async def _awaited(value: Any) -> Any:
+    """Of a coroutine, of the test or held, which asyncio.run would not take."""
+    return await value
 
 
 def _noting(method: Callable, note_failure: Callable[[], None]) -> Callable:

@@ -5,6 +5,7 @@ A message is ["q", request], ["v", value] or ["e", class name, arguments].
 """
 
 import builtins
+import dataclasses
 import decimal
 import json
 import queue
@@ -19,7 +20,14 @@ from d3s.sandbox.wire import Broken, CannotCross, Frames, decode, encode
 # SystemExit, crosses as BaseException.
 LEFT_OUT = (StopIteration, StopAsyncIteration, BaseExceptionGroup)
 STANDARD = [*vars(builtins).values(), *vars(decimal).values()]
-STANDARD += [json.JSONDecodeError, statistics.StatisticsError, re.error, queue.Empty, queue.Full]
+STANDARD += [
+    dataclasses.FrozenInstanceError,
+    json.JSONDecodeError,
+    statistics.StatisticsError,
+    re.error,
+    queue.Empty,
+    queue.Full,
+]
 EXCEPTIONS = {
     kind.__name__: kind
     for kind in STANDARD

@@ -18,7 +18,7 @@ SPECIAL = (
     "format bytes int float complex index round trunc floor ceil abs neg pos invert add sub mul matmul truediv "
     "floordiv mod divmod pow lshift rshift and or xor radd rsub rmul rmatmul rtruediv rfloordiv rmod rdivmod rpow "
     "rlshift rrshift rand ror rxor iadd isub imul imatmul itruediv ifloordiv imod ipow ilshift irshift iand ior ixor "
-    "enter exit aenter aexit await aiter anext dir copy deepcopy replace reduce reduce_ex getstate fspath "
+    "enter exit aenter aexit aiter anext dir copy deepcopy replace reduce reduce_ex getstate fspath "
     "instancecheck subclasscheck mro_entries"
 )
 READ = "class bases"  # by isinstance and issubclass
@@ -111,6 +111,10 @@ class Held(metaclass=HeldType):
 
     locals().update(METHODS)
 
+    def __await__(self) -> Any:
+        yield from ()
+        return owner_and_number(self)[0].ask("await", self)
+
     def __bool__(self) -> bool:
         return _parts(self)[2] or METHODS["__bool__"](self)
 
@@ -148,6 +152,8 @@ def identity(*operands: Any) -> Any:
         return True
     if any(type(operand) is Held or operand is Held for operand in operands):
         refuse("the identity of an object of the program, which only the program knows")
+    if right and left is not right[0] and type(left) is type(right[0]) in CHANGEABLE and left == right[0]:
+        refuse("the identity of equal values, which is lost on their way")
     return left is right[0] if right else left
 
 

@@ -22,7 +22,7 @@ from d3s.common import UserError
 
 START_LIMIT_S = 60.0  # seconds in which a server must have its imports, on a busy machine
 MAX_TIMEOUT_S = 1e6  # poll counts milliseconds in 32 bits
-END_LIMIT_S = 1.0  # seconds in which a server must have ended its child
+END_LIMIT_S = 10.0  # seconds in which a server must have ended its child, on a busy machine
 MAX_PROGRAM_BYTES = 1 << 20
 MACHINES = ("x86_64", "aarch64")
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")  # what an interpreter may need to start

@@ -6,6 +6,7 @@ Whatever the program does to this process, it can only change its own answers: n
 import atexit
 import builtins
 import contextlib
+import errno
 import io
 import operator
 import os
@@ -34,11 +35,17 @@ class Solver:
         self._program = program
         self._code: types.CodeType | None = None
         self._module = types.ModuleType(NAME)
+        self._given: dict[int, _Given] = {}  # objects of the tests, by their number
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}  # id of an object, which stays alive: its number
         self._operations = {"define": self._define, "run": self._run, "name": self._name, "call": self._call}
         self._operations |= {"get": getattr, "set": setattr, "next": self._next, "update": self._update}
-        self._operations |= {"callable": callable, "printed": lambda: self._printed.getvalue().decode(errors="replace")}
+        self._operations |= {
+            "await": _await,
+            "give": self._give,
+            "callable": callable,
+            "printed": lambda: self._printed.getvalue().decode(errors="replace"),
+        }
         self._printed = _Output(MAX_PRINTED)  # since the last request but one for it
 
     def serve(self) -> None:
@@ -79,6 +86,9 @@ class Solver:
         if pool := sys.modules.get("concurrent.futures.thread"):
             pool.ThreadPoolExecutor.submit = _submit
         module = sys.modules["__main__"] = types.ModuleType("__main__")
+        module.__file__ = "program.py"
+        if resource := sys.modules.get("resource"):
+            resource.setrlimit = lambda *_: None
         try:
             exec(self._code, module.__dict__)
         except SystemExit as end:
@@ -92,6 +102,10 @@ class Solver:
         if name not in self._module.__dict__:
             raise NameError(f"name {name!r} is not defined")
         return self._module.__dict__[name]
+
+    def _give(self, name: str, kind: Callable) -> None:
+        """Let the program make objects of a class of the tests, unless it has one of this name."""
+        self._module.__dict__.setdefault(name, kind)
 
     def _next(self, number: int) -> list:
         return list(islice(self._objects[number], 1))
@@ -120,6 +134,8 @@ class Solver:
             return None
 
     def _export(self, value: Any) -> list:
+        if type(value) is _Given:
+            return ["own", object.__getattribute__(value, "_d3s")[0]]
         if type(value) is _Held:
             return ["h", self._number(value.value), _is_true(value.value)]
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -148,9 +164,27 @@ class Solver:
         if tag == "m":
             module, name = content
             return operator.attrgetter(name)(sys.modules[module])
+        if tag == "own":
+            number, *asks = content[0], *(self._resolve(["k", k]) for k in content[1:])
+            return self._given.setdefault(number, _Given(number, *asks))
         (number,) = content
         ask = lambda *arguments, **named: self._peer.request(number, list(arguments), named)  # noqa: E731
         return ask if tag == "k" else (item for items in iter(ask, []) for item in items)
+
+
+class _Given:
+    """An object of a class of the tests, whose attributes the tester reads and sets."""
+
+    __slots__ = ("_d3s",)
+
+    def __init__(self, number: int, read: Callable, write: Callable) -> None:
+        object.__setattr__(self, "_d3s", (number, read, write))
+
+    def __getattr__(self, name: str) -> Any:
+        return object.__getattribute__(self, "_d3s")[1](name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__getattribute__(self, "_d3s")[2](name, value)
 
 
 class _Held:
@@ -158,6 +192,13 @@ class _Held:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+def _await(value: Any) -> Any:
+    async def result() -> Any:
+        return await value
+
+    return sys.modules["asyncio"].run(result())
 
 
 def _is_true(value: Any) -> bool:
@@ -213,7 +254,10 @@ def _open(file: Any, *arguments: Any, **named: Any) -> Any:
     if file == 1:
         return sys.__stdout__.buffer if "b" in str(arguments or named.get("mode")) else sys.__stdout__
     if file not in (0, "/dev/stdin"):
-        return _opened(file, *arguments, **named)
+        try:
+            return _opened(file, *arguments, **named)
+        except PermissionError:  # of every file
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file) from None
     return sys.__stdin__.buffer if "b" in str(arguments or named.get("mode")) else sys.__stdin__
 
 

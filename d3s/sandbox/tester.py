@@ -13,6 +13,7 @@ import types
 import unittest.case
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,8 +21,19 @@ from d3s.sandbox import cases
 from d3s.sandbox.peer import Peer
 from d3s.sandbox.preload import COMMON
 from d3s.sandbox.remote import Held, Refused, as_named, copy_of, identity, original, owner_and_number, refusals, refuse
-from d3s.sandbox.source import EVALUATE, IDENTITY, PACKAGES, SETTLE, bound_names, compile_test, split_names
-from d3s.sandbox.vacuous import NOTHING_ASKED, cases_of, dependents, dropped_comparison, mentions
+from d3s.sandbox.source import (
+    EVALUATE,
+    IDENTITY,
+    PACKAGES,
+    SETTLE,
+    bound_names,
+    compile_test,
+    dependents,
+    mentions,
+    parse,
+    split_names,
+)
+from d3s.sandbox.vacuous import NOTHING_ASKED, cases_of, useless_statement
 from d3s.sandbox.wire import CHANGEABLE, Broken, CannotCross, decode, to_json
 
 # First line: how the definition of the program went. Then one for each test. After the letter, why a test did not pass.
@@ -38,7 +50,7 @@ class Namespace(dict):
     """Globals of the tests, which read the names that are the program's own."""
 
     def __init__(self, read: Callable) -> None:
-        super().__init__(__name__="__main__", __builtins__=builtins)
+        super().__init__(__name__="__main__", __builtins__=builtins, __file__="test.py")
         self._read = read
         self.tested: set[str] = set()  # the names that are the program's
 
@@ -57,6 +69,8 @@ class Tester:
 
     def __init__(self, descriptor: int) -> None:
         self._functions: list[Callable] = []  # of the tests, which the program may call
+        self._own: dict[int, tuple[Any, list]] = {}  # objects of classes of the tests by id, with their form
+        self._classes: set[str] = set()  # of such objects, which the program may make
         self._changes: list[tuple] = []  # of arguments, of calls whose statement has not ended
         self._hidden_failure = False  # of a function of the test that the program called
         self._asked = False  # whether the running test asked the program for more than what a name is
@@ -111,11 +125,15 @@ class Tester:
         return MEMORY if isinstance(error, MemoryError) else FAILED
 
     def _run_text(self, test: str, number: int) -> None:
-        code, tree = compile_test(test, number), ast.parse(test)
-        exec(code, self.namespace)
+        code, tree = compile_test(test, number), parse(test)
+        try:
+            exec(code, self.namespace)
+        except SystemExit as end:  # of `sys.exit(pytest.main())`; one of the program arrives as BaseException
+            if end.code:
+                raise
         cases.run_cases(cases_of(tree), self.namespace)
-        if line := dropped_comparison(tree):
-            refuse("a comparison whose result is not used; write assert", f"test {number}, line {line}: ")
+        if found := useless_statement(tree):
+            refuse(found[1], f"test {number}, line {found[0]}: ")
         own = self.namespace.tested | {name for node in ast.walk(tree) for name in bound_names(node)}
         if not (self._asked or mentions([tree], self._dependents - own)):  # it may check an answer to an earlier test
             refuse(NOTHING_ASKED, f"test {number}, line {tree.body[0].lineno if tree.body else 1}: ")
@@ -178,6 +196,10 @@ class Tester:
         The test sees a change at once if the call returns None, as `sort(a)` does, else when its next statement begins:
         in `assert f(a) == sorted(a)` the program must not decide about the right side.
         """
+        for name, kind in list(self.namespace.items()):
+            if name not in self._classes and _is_record(kind):
+                self._classes.add(name)
+                self._peer.request("give", name, kind)
         reply = self.ask("call", function, list(arguments), named)
         try:
             result, changed = reply
@@ -217,6 +239,8 @@ class Tester:
             return defaultdict(*(decode(part, self._resolve) for part in content))
         if tag == "iter":
             return self._items(int(*content))
+        if tag == "own":
+            return next(value for value, (_, number, *_) in self._own.values() if number == int(*content))
         if tag == "x":
             refuse("an exception class of the program; a test can expect the standard class that it derives from")
         raise ValueError("unknown tag")
@@ -245,6 +269,12 @@ class Tester:
             return ["m", module, name]
         if callable(value):
             return ["k", self._number(value)]
+        if id(value) in self._own:
+            return self._own[id(value)][1]
+        if type(value).__module__ == "__main__":
+            asks = [self._number(partial(_read, value)), self._number(partial(_write, value))]
+            self._own[id(value)] = value, ["own", len(self._own), *asks]
+            return self._own[id(value)][1]
         raise CannotCross(f"a {type(value).__name__} of a test cannot be given to the program")
 
     def _extend(self, value: Any, form: list) -> list:
@@ -264,6 +294,27 @@ class Tester:
         return len(self._functions) - 1
 
 
+def _is_record(kind: Any) -> bool:
+    """Whether it is a class of the tests with no attribute but special methods, such as a node of a list or tree."""
+    if type(kind) is not type or kind.__module__ != "__main__" or kind.__bases__ != (object,):
+        return False
+    return "__init__" in vars(kind) and all(name.startswith("__") for name in vars(kind))
+
+
+def _read(value: Any, name: str) -> Any:
+    """Return an attribute of an object of the tests to the program. Raises AttributeError."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(value, name)
+
+
+def _write(value: Any, name: str, content: Any) -> None:
+    """Set an attribute of an object of the tests as the program does. Raises AttributeError."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    setattr(value, name, content)
+
+
 def _member(module: str, name: Any) -> Any:
     value: Any = sys.modules.get(module)
     for part in str(name).split("."):
@@ -272,7 +323,7 @@ def _member(module: str, name: Any) -> Any:
 
 
 def _refuse_evaluation(*arguments: Any, **named: Any) -> None:
-    refuse("eval, exec or compile of a text that is no constant; it may be the program's")
+    refuse("eval, exec, compile or a module such as pickle, which would run what may be a text of the program")
 
 
 def _line(verdict: bytes, reason: str) -> bytes:

@@ -1,49 +1,13 @@
 """Which tests say nothing about a program, and which cases of pytest and unittest a test only defines."""
 
 import ast
-import builtins
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from d3s.sandbox.source import nodes_of, split_names
+from d3s.sandbox.source import bound_names, dependents, mentions, parse, split_names
 
-# Nodes that bind names: the fields of the names and of what they are bound to.
-BINDING: dict[type, tuple[str, str]] = {
-    ast.Assign: ("targets", "value"),
-    **dict.fromkeys((ast.AnnAssign, ast.AugAssign, ast.NamedExpr), ("target", "value")),
-    **dict.fromkeys((ast.For, ast.comprehension), ("target", "iter")),
-    ast.withitem: ("optional_vars", "context_expr"),
-    ast.Expr: ("value", "value"),  # what a call may change
-}
 CHECK = re.compile(r"assert|raises|warns|fail|exit", re.IGNORECASE)  # in the name of what a test calls
 NOTHING_ASKED = "asks the program nothing, so every program passes; assert what it returns"
-
-
-def dependents(tests: Iterable[str], names: Collection[str]) -> set[str]:
-    """Return the names of tests whose values may depend on the program, which has `names`."""
-    found, nodes = set(names), [node for test in tests for node in nodes_of(test)]
-    while True:
-        more = {name for node in nodes for name in _made_from(node, found)} - found
-        if not more:
-            return found
-        found |= more
-
-
-def _made_from(node: ast.AST, names: Collection[str]) -> set[str]:
-    """The names that a node binds to what mentions names, or that stand in a statement which calls such a name."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return {node.name} if mentions([node], names) else set()
-    target, source = BINDING.get(type(node), ("", ""))
-    if not source or not mentions([getattr(node, source)], names):
-        return set()
-    targets = getattr(node, target)
-    bound = [part for part in (targets if isinstance(targets, list) else [targets]) if part is not None]
-    return {n.id for part in bound for n in ast.walk(part) if isinstance(n, ast.Name)} - vars(builtins).keys()
-
-
-def mentions(nodes: Iterable[ast.AST], names: Collection[str]) -> bool:
-    """Whether one of the names stands in one of the nodes."""
-    return any(isinstance(part, ast.Name) and part.id in names for node in nodes if node for part in ast.walk(node))
 
 
 def vacuous(tests: Sequence[str]) -> Iterator[tuple[int, int, str]]:
@@ -54,26 +18,61 @@ def vacuous(tests: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     names = dependents(tests, split_names(tests)[0])
     for index, test in enumerate(tests):
         try:
-            tree = ast.parse(test)
+            tree = parse(test)
         except (SyntaxError, ValueError) as error:
             yield index, getattr(error, "lineno", None) or 1, f"no Python ({error})"
             continue
         statements = _reached(tree)
         nodes = [node for statement in statements for node in ast.walk(statement)]
         line = tree.body[0].lineno if tree.body else 1
-        if dropped := dropped_comparison(tree):
-            yield index, dropped, "a comparison whose result is not used; write assert"
+        if found := useless_statement(tree):
+            yield index, *found
         elif not any(isinstance(n, ast.Assert | ast.Raise) or _calls_check(n) for n in nodes):
             yield index, line, "checks nothing; write assert, or join it with the test that checks"
         elif not mentions(statements, names):
             yield index, line, NOTHING_ASKED
 
 
-def dropped_comparison(tree: ast.AST) -> int:
-    """Return the line of a statement that only compares, 0 if there is none."""
-    kinds = ast.Compare | ast.BoolOp
-    dropped = (n.lineno for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, kinds))
-    return next(dropped, 0)
+def useless_statement(tree: ast.AST) -> tuple[int, str] | None:
+    """Return the line of the first statement that could check and does not, and why; None without one."""
+    raising = {id(s) for n in ast.walk(tree) if isinstance(n, ast.With) and _calls_check(n.items[0].context_expr)
+               for s in n.body}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare | ast.BoolOp) and id(node) not in raising:
+            return node.lineno, "a comparison whose result is not used; write assert"
+        if isinstance(node, ast.Assert) and _is_always_true(node.test):
+            return node.lineno, "an assertion of a tuple or list, which is always true; write all(...)"
+        if isinstance(node, ast.Try) and not node.orelse and _holds_assertion(node.body):
+            for handler in node.handlers:
+                if _swallows(handler):
+                    return handler.lineno, "an assertion whose failure is caught and only printed"
+    return None
+
+
+def _holds_assertion(statements: Sequence[ast.stmt]) -> bool:
+    """Whether statements hold an assertion or call a case."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    called = [getattr(node.func, "id", "") for node in nodes if isinstance(node, ast.Call)]
+    return any(isinstance(node, ast.Assert) for node in nodes) or any(name.startswith("test") for name in called)
+
+
+def _is_always_true(condition: ast.expr) -> bool:
+    """Whether a condition is a tuple or list of at least one item, or one comparison for each item of something."""
+    if isinstance(condition, ast.ListComp | ast.GeneratorExp):
+        return isinstance(condition.elt, ast.Compare | ast.BoolOp)
+    return isinstance(condition, ast.Tuple | ast.List) and bool(condition.elts)
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches failed assertions and at most prints."""
+    kinds = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)} if handler.type else {"BaseException"}
+    statements = [s.value if isinstance(s, ast.Expr) else s for s in handler.body]
+    harmless = all(
+        isinstance(s, ast.Pass | ast.Continue | ast.Constant)
+        or (isinstance(s, ast.Call) and ast.unparse(s.func) in ("print", "traceback.print_exc"))
+        for s in statements
+    )
+    return harmless and bool(kinds & {"AssertionError", "Exception", "BaseException"})
 
 
 def _calls_check(node: ast.AST) -> bool:
@@ -83,8 +82,9 @@ def _calls_check(node: ast.AST) -> bool:
 
 def _reached(tree: ast.Module) -> list[ast.stmt]:
     """The statements of a test without definitions that nobody runs: no cases, not decorated, not named elsewhere."""
-    reached = [s for s in tree.body if not _is_definition(s) or is_case(s) or s.decorator_list]
-    while more := [s for s in tree.body if s not in reached and _is_definition(s) and mentions(reached, {s.name})]:
+    body = list(_module_level(tree.body))
+    reached = [s for s in body if not _is_definition(s) or is_case(s) or s.decorator_list]
+    while more := [s for s in body if s not in reached and _is_definition(s) and mentions(reached, {s.name})]:
         reached += more
     return reached
 
@@ -93,14 +93,30 @@ def _is_definition(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
 
 
+def _module_level(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements, with those that stand in a block among them in its place if it defines something."""
+    for statement in statements:
+        inner = [s for field in ("body", "orelse", "finalbody") for s in getattr(statement, field, [])]
+        if isinstance(statement, ast.If | ast.Try | ast.With) and any(_is_definition(s) for s in inner):
+            yield from _module_level(inner)
+        yield statement
+
+
 def is_case(statement: ast.stmt) -> bool:
-    """Whether pytest or unittest would run what a statement defines."""
+    """Whether pytest or unittest may run what a statement defines: of classes, those with a base or a test method."""
     if isinstance(statement, ast.ClassDef):
-        bases = [getattr(base, "attr", getattr(base, "id", "")) for base in statement.bases]
-        return statement.name.startswith("Test") or any(base.endswith("TestCase") for base in bases)
-    return isinstance(statement, ast.FunctionDef) and statement.name.startswith("test")
+        methods = any(_is_definition(s) and s.name.startswith("test") for s in statement.body)
+        return statement.name.startswith("Test") or (bool(statement.bases) and methods)
+    return _is_definition(statement) and statement.name.startswith("test")
 
 
 def cases_of(tree: ast.Module) -> list[str]:
-    """Return the names of the cases that a test defines and does not call itself."""
-    return [s.name for s in tree.body if is_case(s) and not mentions([n for n in tree.body if n is not s], {s.name})]
+    """Return the names of classes and functions that may be cases and that a test does not call itself."""
+    called = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    bound = [name for s in _module_level(tree.body) for name in bound_names(s)]
+    given = {
+        s.name
+        for s in tree.body
+        if isinstance(s, ast.FunctionDef) and s.args.args and mentions([n for n in tree.body if n is not s], {s.name})
+    }  # `for test in (test_a, test_b): test(f)`
+    return [name for name in dict.fromkeys(bound) if name not in called | given]

@@ -12,6 +12,8 @@ PROGRAMS = {
     "plain": "def double(x):\n    return 2 * x\n",
     "import": "import math\nfrom typing import List\n\ndef double(x: int) -> int:\n    return 2 * math.floor(x)\n",
     "constant": "FACTOR = 2\n\n\ndef double(x):\n    '''Twice.\n\n    >>> double(2)\n    '''\n    return FACTOR * x\n",
+    "fence in a docstring": 'def double(x):\n    """Twice.\n\n    ```python\n    double(2)\n    ```\n    """\n'
+    "    return 2 * x\n",
     "helper": "def twice(x):\n    return x + x\n\n\ndef double(x):\n    # the helper\n    return twice(x)\n",
     "decorated": "from functools import cache\n\n@cache\ndef double(x):\n    if x:\n        return 2 * x\n",
     "lambda": "double = lambda x: 2 * x\n",
@@ -71,6 +73,11 @@ def test_shapes_within_shapes_keep_the_last_program():
     for first, second in product(fences, fences):
         response = SHAPES[first](DRAFT) + "\nNo, that is not it.\n\n" + SHAPES[second](PROGRAMS["plain"])
         assert value(extract_program(response, {"double"})) == 6, (first, second)
+
+
+def test_docstring_that_never_ends_hides_no_block():
+    response = f'```python\n{DRAFT}    """Twice\n```\nNo:\n{fenced(PROGRAMS["plain"])}'
+    assert value(extract_program(response, {"double"})) == 6
 
 
 def test_blocks_that_belong_together_are_joined():

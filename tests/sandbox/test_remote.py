@@ -9,7 +9,7 @@ from tests.sandbox.conversation import connect
 # Each of its operations says that all is well, and is noted.
 PROGRAM = """
 NAMES = ('eq ne lt le gt ge bool len iter next reversed contains getitem setitem delitem str repr format int float '
-    'complex index round trunc floor ceil abs neg add radd sub rsub mul divmod pow and or enter exit await')
+    'complex index round trunc floor ceil abs neg add radd sub rsub mul divmod pow and or enter exit')
 asked = []
 def note(name): return lambda self, *arguments: asked.append(name) or {}
 Spy = type('Spy', (), {f'__{n}__': note(n) for n in NAMES.split()} | {'x': 1, 'me': lambda self: self})
@@ -22,12 +22,12 @@ s == 4 ;; 4 == s ;; s == other ;; not s ;; len(s) ;; list(s) ;; for x in s: pass
 s + 4 ;; sum([s, s]) ;; isinstance(s, int) ;; isinstance(1, Spy) ;; s.__class__ ;; s.__eq__(4) ;; Spy.__bases__ ;;
 s.startswith('b') ;; hasattr(s, 'isupper') ;; type(s).__name__ ;; s is other ;; id(s) ;; dir(s) ;;
 class A(Spy): pass ;; with s: pass ;; with contextlib.ExitStack() as stack: stack.enter_context(s) ;;
-copy.deepcopy(s) ;; pickle.dumps(s) ;; math.isclose(s, 4) ;; asyncio.run(s) ;; unittest.TestCase().assertEqual(s, 4) ;;
+copy.deepcopy(s) ;; math.isclose(s, 4) ;; unittest.TestCase().assertEqual(s, 4) ;;
 match s:/  case 4: pass ;; eval(s) ;; exec(f(1)) ;; s != 4 ;; s < 4 ;; bool(s) ;; next(s) ;; del s[0] ;; repr(s) ;;
 int(s) ;; range(s) ;; divmod(s, 2) ;; abs(s) ;; issubclass(int, Spy) ;; type(s) is int ;; statistics.mean([s])
 """
 OPERATIONS = [text.strip() for text in OPERATIONS.split(";;")]
-IMPORTS = "import asyncio, contextlib, copy, math, pickle, statistics, unittest"
+IMPORTS = "import contextlib, copy, math, statistics, unittest"
 
 
 @pytest.fixture(scope="module")

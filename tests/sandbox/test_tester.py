@@ -24,8 +24,17 @@ VERDICTS = [
     ("assert f(1) == 2", FAILED),
     ("f(", FAILED),
     ("raise KeyboardInterrupt", FAILED),
-    ("class A: pass\nf(A())", REFUSED),
-    ("class A: pass\ntry: f(A())\nexcept BaseException: pass", REFUSED),
+    ("f({object()})", REFUSED),
+    ("try: f(object())\nexcept BaseException: pass", REFUSED),
+    ("class A: pass\na = A()\nassert f(a) is a and f([a])[0] is a", PASSED),  # objects of the tests return as they are
+    ("assert list(map(eval, f(['4']))) == [4]", REFUSED), ("run = exec\nrun(f('y = 4'), {})", REFUSED),
+    ("import builtins\nassert builtins.eval(f('4')) == 4", REFUSED), ("import pickle\nassert f(1) == 1", REFUSED),
+    ("from code import interact\nassert f(1) == 1", REFUSED),
+    ("import re\nassert re.compile(f('a')).match('a')", PASSED),
+    ("import operator\na = [1]\nassert f(a) == a and operator.is_not(f(a), a)", REFUSED),
+    ("a = [1]\nb = f(a)\nassert b == a and b is not a", REFUSED), ("a = [1]\nassert a is not f([2])", PASSED),
+    ("import unittest\na = [1]\nunittest.TestCase().assertIsNot(f(a), a)", REFUSED),
+    ("import unittest\na = (1,)\nunittest.TestCase().assertIs(a, a)\nassert f(a) == a", PASSED),
     ("x = []\nx.append(x)\nf(x)", REFUSED),
     ("f(1); raise MemoryError", MEMORY),
     ("assert f(lambda x: x + 1)(1) == 2", PASSED),
@@ -47,7 +56,7 @@ VERDICTS = [
     ("x = [1, 2]\nassert cleared(x) == sorted(x)", FAILED),
     ("x = [1, 2]\nassert cleared(x) == x", FAILED),
     ("x = (1, [2])\nassert size([x, x]) == 1 and x == (1, [2])", FAILED),  # a list cannot be in a set
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("test", "verdict"), VERDICTS)

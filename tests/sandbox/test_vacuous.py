@@ -23,6 +23,33 @@ HOLDERS = {
     "unittest.TextTestRunner(open('/dev/null', 'w') if 0 else None).run(F('test_f'))",
     "called": "def check(candidate):\n    {}\ncheck(f)",
     "decorated": "def twice(function):\n    function()\n    return function\n@twice\ndef check():\n    {}",
+    "inherited": "class Contract:\n    def test_f(self):\n        {}\nclass TestF(Contract):\n"
+    "    def test_zero(self): assert f(0) == 0",
+    "class in a class": "class TestF:\n    def test_zero(self): assert f(0) == 0\n"
+    "    class TestMore:\n        def test_f(self):\n            {}",
+    "class with parameters": "import pytest\n@pytest.mark.parametrize('x', [3])\nclass TestF:\n"
+    "    def test_f(self, x):\n        {}",
+    "under if": "import sys\nif sys.version_info > (3,):\n    def test_f():\n        {}",
+    "async": "import pytest\n@pytest.mark.asyncio\nasync def test_f():\n    {}",
+    "cached": "import functools\n@functools.lru_cache\ndef test_f():\n    {}",
+    "own base": "from unittest import TestCase as Base\nclass Shared(Base): pass\nclass More(Shared):\n"
+    "    def test_f(self):\n        {}",
+    "mentioned": "def test_f():\n    {}\nprint(test_f.__name__)",
+    "own runner": "def test_f():\n    {}\nfor test in (test_f,):\n    try: test()\n    except Exception: failed = 1",
+    "setup": "class TestF:\n    def setup_method(self, method): self.x = 3\n    def test_f(self):\n"
+    "        assert f(self.x) == 6",
+    "automatic fixture": "import pytest\nclass TestF:\n    @pytest.fixture(autouse=True)\n"
+    "    def begin(self): self.x = 3\n    def test_f(self):\n        assert f(self.x) == 6",
+    "fixture of a class": "import pytest\nclass TestF:\n    @pytest.fixture\n    def x(self): return 3\n"
+    "    def test_f(self, x):\n        assert f(x) == 6",
+    "skipped beside": "import pytest\n@pytest.mark.skip(reason='later')\ndef test_never(): assert f(3) == 7\n"
+    "def test_f():\n    {}",
+    "captured": "def test_f(capsys):\n    print(f(3))\n    assert capsys.readouterr().out == '6\\n'",
+    "exit": "import pytest, sys\ndef test_f():\n    {}\nif __name__ == '__main__':\n"
+    "    sys.exit(pytest.main([__file__]))",
+    "import of the program": "from solution import f\ndef test_f():\n    {}",
+    "raises": "import pytest\ndef test_f():\n    with pytest.raises(TypeError) as info: f(None) == 1\n"
+    "    assert info.type is TypeError and info.match('NoneType')\n    {}",
     "!only defined": "def check(candidate):\n    {}",
     "!helper class": "class Helper:\n    def check(self):\n        {}",
     "!other main": "if __name__ == 'tests':\n    {}",
@@ -55,6 +82,10 @@ VACUOUS = {
     "x = f(1)": (1, "checks nothing"),
     "def check(candidate):\n    assert candidate(1) == 2": (1, "checks nothing"),
     "import math\nx = 3": (1, "checks nothing"),
+    "assert (f(1) == 3, 'twice one')": (1, "always true"),
+    "assert [f(x) == 3 for x in range(3)]": (1, "always true"),
+    "try:\n    assert f(1) == 3\nexcept AssertionError as e:\n    print(e)": (3, "caught"),
+    "def test_f(): assert f(1) == 3\ntry: test_f()\nexcept Exception: pass": (3, "caught"),
     "assert f(": (1, "no Python"),
 }
 SOUND = [
@@ -64,6 +95,7 @@ SOUND = [
     ["import unittest\nunittest.TestCase().assertEqual(f(1), 2)"],
     ["try: f(1)\nexcept ValueError: pass\nelse: raise AssertionError"],
     ["f(1); assert f(2) == 4"],
+    ["ok = True\ntry: assert f(1) == 2\nexcept AssertionError: ok = False\nassert ok"],
 ]
 
 
