@@ -25,10 +25,10 @@ def test_problems_with_failing_solutions_are_listed(tmp_path, capsys):
         {"question": "Double.", "tests": [{"input": "2", "output": "4"}], "solutions": ["print(input())"], "id": 7},
     ]
     path = write_rows(tmp_path / "x.jsonl", rows)
-    assert main([path, "--timeout-s", "1", "--workers", "1"]) == 1
+    assert main([path, "--timeout-s", "3", "--workers", "1"]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "3: 1 of 2 tests pass: test 2, line 1: AssertionError",
-        "4: 0 of 2 tests pass (timeout): test 1: not within 1 s",
+        "4: 0 of 2 tests pass (timeout): test 1: not within 3 s",
         "5: 0 of 1 tests pass (refused): test 1, line 2: __eq__ of an object of the program, "
         "which a test can only hold, call and ask for attributes",
         "7: 0 of 1 tests pass: test 1: AssertionError: got '2\\n', expected '4'",
