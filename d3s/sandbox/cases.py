@@ -25,18 +25,21 @@ def run_cases(names: Collection[str], scope: dict[str, Any]) -> None:
         if type(value) is Held:
             continue
         if isinstance(value, type) and issubclass(value, unittest.TestCase):
-            for case in unittest.defaultTestLoader.loadTestsFromTestCase(value):
-                with contextlib.suppress(unittest.SkipTest):
-                    unittest.TestSuite([case]).debug()
+            cases = unittest.defaultTestLoader.loadTestsFromTestCase(value)
+            unittest.TestSuite(case for case in cases if not _is_skipped(case)).debug()
         elif isinstance(value, type) and name.startswith("Test"):
             _run_class(value, scope)
         elif name.startswith("test") and inspect.isroutine(getattr(value, "__wrapped__", value)):
             _run(value, scope)
 
 
+def _is_skipped(case: unittest.TestCase) -> bool:
+    return any(getattr(x, "__unittest_skip__", False) for x in (case, getattr(case, case._testMethodName)))
+
+
 def _run_class(kind: type, scope: dict[str, Any]) -> None:
     """Run the methods of a class, inherited ones too, each on an object of its own; then the classes in it."""
-    for name in [name for name in dir(kind) if name.startswith("test")]:
+    for name in dict.fromkeys(n for base in reversed(kind.__mro__) for n in vars(base) if n.startswith("test")):
         case = kind()
         method = getattr(case, name)
         if setup := getattr(case, "setup_method", None):
@@ -55,8 +58,10 @@ def _run(function: Callable, scope: dict[str, Any], kind: Mapping[str, Any] = {}
     for parameters in itertools.product(*getattr(function, "d3s_parameters", ()), *kind.get("d3s_parameters", ())):
         given = {name: value for pairs in parameters for name, value in pairs}
         missing = [n for n, p in inspect.signature(function).parameters.items() if p.default is p.empty]
-        for name, value in scope.items():
-            if getattr(value, "d3s_fixture", {}).get("autouse"):
+        for name, value in scope.items():  # whose values may be held objects
+            if type(value) in (types.FunctionType, types.MethodType) and getattr(value, "d3s_fixture", {}).get(
+                "autouse"
+            ):
                 _fixture(name, scope)
         with contextlib.redirect_stdout(scope["capsys"].file) if "capsys" in missing else contextlib.nullcontext():
             result = function(**{n: _fixture(n, scope) for n in missing if n not in given}, **given)

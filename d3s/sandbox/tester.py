@@ -310,7 +310,7 @@ def _read(value: Any, name: str) -> Any:
 
 def _write(value: Any, name: str, content: Any) -> None:
     """Set an attribute of an object of the tests as the program does. Raises AttributeError."""
-    if name.startswith("__"):
+    if name.startswith("__") or callable(getattr(type(value), name, None)):
         raise AttributeError(name)
     setattr(value, name, content)
 

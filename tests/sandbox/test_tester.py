@@ -8,6 +8,14 @@ from tests.sandbox.conversation import connect
 PROGRAM = """
 def f(x): return x
 def sum(a, b=6): return 6
+def pair(x): return Pair(x)
+def change(node, name):
+    try:
+        before = getattr(node, name)
+        setattr(node, name, 2)
+        return before
+    except AttributeError:
+        return 'no'
 def clear(x): x.clear()
 def cleared(x):
     x.clear()
@@ -27,6 +35,10 @@ VERDICTS = [
     ("f({object()})", REFUSED),
     ("try: f(object())\nexcept BaseException: pass", REFUSED),
     ("class A: pass\na = A()\nassert f(a) is a and f([a])[0] is a", PASSED),  # objects of the tests return as they are
+    ("class Node:\n  def __init__(self, x): self.x = x\n  def show(self): return self.x\nn = Node(1)\n"
+     "assert change(n, 'x') == 1 and n.x == 2 and change(n, 'y') == 'no' and change(n, 'show') == 'no'", PASSED),
+    ("class Pair:\n  def __init__(self, x): self.x = x\nassert pair(4).x == 4 and type(pair(4)) is Pair", PASSED),
+    ("compile = f\nassert compile('4') == '4'\nassert eval(f('4')) == 4", REFUSED),
     ("assert list(map(eval, f(['4']))) == [4]", REFUSED), ("run = exec\nrun(f('y = 4'), {})", REFUSED),
     ("import builtins\nassert builtins.eval(f('4')) == 4", REFUSED), ("import pickle\nassert f(1) == 1", REFUSED),
     ("from code import interact\nassert f(1) == 1", REFUSED),

@@ -44,6 +44,8 @@ HOLDERS = {
     "    def test_f(self, x):\n        assert f(x) == 6",
     "skipped beside": "import pytest\n@pytest.mark.skip(reason='later')\ndef test_never(): assert f(3) == 7\n"
     "def test_f():\n    {}",
+    "skipped method beside": "import unittest\nclass F(unittest.TestCase):\n    @unittest.skip('later')\n"
+    "    def test_a(self): self.assertEqual(f(3), 7)\n    def test_f(self):\n        {}",
     "captured": "def test_f(capsys):\n    print(f(3))\n    assert capsys.readouterr().out == '6\\n'",
     "exit": "import pytest, sys\ndef test_f():\n    {}\nif __name__ == '__main__':\n"
     "    sys.exit(pytest.main([__file__]))",
