@@ -14,7 +14,7 @@ from tests.sandbox.attacks import EXHAUSTING, EXHAUSTION, OUTSIDE, PRELUDE, WHIL
 from tests.sandbox.cheats import CHEATS
 from tests.sandbox.honest import HONEST, SCRIPTS
 
-TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 2.0, 256
+TIMEOUT_S, GRACE_S, MEMORY_MB = 0.5, 10.0, 256
 NOBODY = 65534
 WALLS = {"all": {}, "no-landlock": {"landlock": False}, "no-root": {"user": NOBODY}}
 
