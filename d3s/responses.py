@@ -18,6 +18,12 @@ THOUGHTS = {  # opening mark -> closing mark, as models of today write them
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command A
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<longcat_think>": "</longcat_think>",
+    "<mm:think>": "</mm:think>",  # MiniMax
+    "<reasoning>": "</reasoning>",  # this and the next four are asked for in prompts
+    "<reflection>": "</reflection>",
+    "<scratchpad>": "</scratchpad>",
+    "<analysis>": "</analysis>",
+    "<start_working_out>": "<end_working_out>",
     "◁think▷": "◁/think▷",  # Kimi
     "<|channel>thought": "<channel|>",  # Gemma 4
     "<|channel|>analysis": "<|channel|>final",  # gpt-oss

@@ -209,14 +209,14 @@ class RuleObject:
 
 
 def _copy(value: Any) -> Any:
-    """A copy of a tensor, a list or a dictionary with its tensors, which a rule may change; other values themselves."""
+    """A copy of a tensor, a list or a dictionary with all in it, which a rule may change; other values themselves."""
     if isinstance(value, dict):
         copied = copy(value)  # of the same kind
         copied.update((key, _copy(item)) for key, item in value.items())
         return copied
     from torch import Tensor
 
-    return value.clone() if isinstance(value, Tensor) else list(value) if type(value) is list else value
+    return value.clone() if isinstance(value, Tensor) else [*map(_copy, value)] if type(value) is list else value
 
 
 def _guarded(option: str, name: str, call: Callable[[], Any], about: Callable[[], str] = str) -> Any:

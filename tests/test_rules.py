@@ -152,6 +152,7 @@ def shifted(function):
                 value.detach().zero_() if value.dtype is torch.bool else value.detach().add_(1)
             elif isinstance(value, dict):
                 [item.add_(1) for item in value.values() if isinstance(item, torch.Tensor)]
+                [item.clear() for item in value.values() if isinstance(item, dict | list)]
                 value.clear()
             elif isinstance(value, list):
                 value.reverse()

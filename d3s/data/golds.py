@@ -18,7 +18,10 @@ from d3s.verifier.extraction import extract, find_boxes
 KEYS = ("ground_truth", "final_answer", "answer", "gold", "gold_answer", "label", "solution", "value")
 LEVELS = 6  # of wrappers around an answer, such as a box in a tag in a list
 LONGEST_SENTENCE, MOST_WORDS = 8, 30  # words of an answer that goes on after a sentence's end, and of any answer
-_TAG = re.compile(r"<answer>((?:[^<]|<(?!/?answer>))*+)</answer>", re.IGNORECASE)
+_TAG = re.compile(
+    r"(?:<answer>|\[ANSWER\])((?:[^<\[]|<(?!/?answer>)|\[(?!/?ANSWER))*+)(?:</answer>|\[/ANSWER\])", re.IGNORECASE
+)
+_HOPE = re.compile(r"\.?\s*I hope (?:it|this) is correct\.?\s*\Z")  # as the solutions of Minerva end
 _CONTAINER = re.compile(r"""[\[{]\s*+(?:\{\s*+)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
 # In JSON, after `\\\\` is removed: what `\frac`, `\theta`, `\neq` become that nobody has escaped.
 _MISREAD = re.compile(r"\\[bfrt]|\\u00[01]|\\n(?:eq?|u|abla|ot|mid)(?![a-z])")
@@ -58,6 +61,7 @@ def final_answer(gold: str) -> str:
         before = gold
         if tagged := _TAG.findall(gold):
             gold = tagged[-1].strip()
+        gold = _HOPE.sub("", gold)
         is_container = _CONTAINER.match(gold)
         gold = read_gold(_parse(gold) if is_container else gold) or gold
         if boxes := find_boxes(gold):
@@ -74,6 +78,8 @@ def gold_problem(gold: str) -> str:
     words = len(_WORD.findall(_COMMAND.sub(" ", gold)))
     if words > MOST_WORDS or (words > LONGEST_SENTENCE and _SENTENCE_END.search(gold)):
         return "a whole text without a box"
+    if "\\begin" not in gold and max(gold.count("$$") // 2, sum("=" in line for line in gold.split("\n"))) > 1:
+        return "several lines of a solution without a box"
     if _CONTAINER.match(gold):
         return "without one of the fields " + ", ".join(KEYS)
     if extract(f"\\boxed{{{gold}}}") != (gold,):

@@ -41,11 +41,18 @@ def useless_statement(tree: ast.AST) -> tuple[int, str] | None:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare | ast.BoolOp) and id(node) not in raising:
             return node.lineno, "a comparison whose result is not used; write assert"
         if isinstance(node, ast.Assert) and _is_always_true(node.test):
-            return node.lineno, "an assertion of a tuple or list, which is always true; write all(...)"
+            return node.lineno, "an assertion that is always true, as of a tuple or list; write all(...)"
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("assertTrue") and _is_true(node.args[:1]):
+            return node.lineno, "an assertion that is always true"
+        if isinstance(node, ast.With) and _holds_assertion(node.body) and "suppress(" in ast.unparse(node.items[0]):
+            return node.lineno, "an assertion whose failure is suppressed"
         if isinstance(node, ast.Try) and not node.orelse and _holds_assertion(node.body):
             for handler in node.handlers:
                 if _swallows(handler):
                     return handler.lineno, "an assertion whose failure is caught and only printed"
+    checks = [n for n in ast.walk(tree) if isinstance(n, ast.Assert | ast.Raise) or _calls_check(n)]
+    if checks and all(isinstance(n, ast.Assert) and _is_constant(n.test) for n in checks):
+        return checks[0].lineno, NOTHING_ASKED
     return None
 
 
@@ -57,10 +64,28 @@ def _holds_assertion(statements: Sequence[ast.stmt]) -> bool:
 
 
 def _is_always_true(condition: ast.expr) -> bool:
-    """Whether a condition is a tuple or list of at least one item, or one comparison for each item of something."""
+    """Whether a condition is a display with items, one comparison for each item of something, or text of one."""
     if isinstance(condition, ast.ListComp | ast.GeneratorExp):
         return isinstance(condition.elt, ast.Compare | ast.BoolOp)
-    return isinstance(condition, ast.Tuple | ast.List) and bool(condition.elts)
+    if isinstance(condition, ast.BoolOp):
+        return isinstance(condition.op, ast.Or) and any(_is_true([value]) for value in condition.values)
+    if isinstance(condition, ast.Compare) and isinstance(condition.ops[0], ast.IsNot):
+        return isinstance(getattr(condition.left, "value", condition.left), ast.Compare | ast.BoolOp)
+    if isinstance(condition, ast.Call) and condition.args:
+        name, last = ast.unparse(condition.func), ast.unparse(condition.args[-1])
+        return name in ("str", "repr") or (name, last) == ("isinstance", "object")
+    return bool(getattr(condition, "elts", getattr(condition, "keys", ())))
+
+
+def _is_true(values: Sequence[ast.expr]) -> bool:
+    return any(isinstance(value, ast.Constant) and bool(value.value) for value in values)
+
+
+def _is_constant(condition: ast.expr) -> bool:
+    """Whether a condition has no names and is not false, as `assert False` is after what should raise."""
+    if isinstance(condition, ast.Constant):
+        return bool(condition.value)
+    return not any(isinstance(node, ast.Name) for node in ast.walk(condition))
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

@@ -97,11 +97,14 @@ class SftTrainer(StopSignals):
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
+            due = self._due(self.config.checkpoint.every)
+            if due:
+                self._save()  # which an evaluation that fails must not lose
             if self.held_out and (done or self._due(self.config.eval.every)):
                 metrics["held_out/loss"] = self.held_out_loss()
             self._log(metrics, times)
             stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            if stop or self._due(self.config.checkpoint.every):
+            if stop and not due:
                 self._save()
             if stop:
                 self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")

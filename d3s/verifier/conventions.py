@@ -79,7 +79,7 @@ def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
     """Remove conditions that do not differ, and give free letters of the answer the names of the gold answer."""
     gold, answer = _with_notation_of(gold, answer), _with_notation_of(answer, gold)
     gold, answer = _without_conditions(gold, answer)
-    domains = [_DOMAIN.fullmatch(text) for text in (gold, answer)]
+    domains = [_BOUND.search(text) and _DOMAIN.fullmatch(text) for text in (gold, answer)]
     if domains[0] and domains[1]:
         gold, answer = (
             f"{_BEFORE_DOMAIN.sub('', match[1])}, {text[match.end(1) :].strip(' ,;()')}"

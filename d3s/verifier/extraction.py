@@ -39,6 +39,7 @@ _PLACEHOLDER_WORDS = frozenset(
         "my an a correct numerical numeric exact insert put write enter here goes to problem question in of this"
     ).split()
 )
+_KINDS = frozenset("integer fraction decimal final ans blank xxx simplified simplest form as or • - –".split())
 _PLACEHOLDER_NOUN = re.compile(r"answer|result|solution|response|value|number|choice|option|letter|expression|content")
 _UNPRINTED = re.compile(
     r"\\(?:text[a-z]*|math[a-z]*|mbox|emph|q?quad|[lc]?dots[a-z]?|square|Box|underline|_|[,;:! ])(?![A-Za-z])"
@@ -78,7 +79,8 @@ _VERB = r"(?:is|was|are|would|could|cannot|can|must|might|may|be|clearly|obvious
 # What denies an answer speaks of its truth ("is not right", "cannot be the answer"). Other statements about it ("is not
 # an integer", "cannot be reduced") leave it, and so does "it is not possible" after a box, which speaks of the problem.
 _DENIED_AFTER = re.compile(
-    r"[\s$\\)\]*,_]{0,12}(?:(?:which|that|but)\s+|(?P<it>(?:it|this)\s+))?(?:"
+    r"[\s$\\)\]*,_]{0,12}(?:(?:which|that|but)\s+){0,2}(?P<it>(?:it|this)\s+)?(?:\((?=[a-z ]{5,15}\)))?(?:"
+    r"(?:that['’]s\s+)?(?:wrong|incorrect|not\s+correct)\b(?!\s+to\b)|"
     rf"(?:{_VERB}\s+){{1,5}}(?:wrong|incorrect|false|invalid|impossible|mistaken|erroneous|absurd|rejected|excluded)\b"
     rf"|(?:(?:{_VERB}\s+){{1,4}}not|(?:is|was|are|ca|could|would)n['’]t|cannot)(?:[.;!?](?:\s|$)|\s+"
     r"(?:(?:be|quite|actually|really|necessarily|even|fully|always|possibly)\s+){0,3}+(?:"
@@ -88,6 +90,8 @@ _DENIED_AFTER = re.compile(
     r"|(?:does\s+not|doesn['’]t|fails\s+to)\s+(?:work|satisfy|fit|hold)\b)",
     re.IGNORECASE | re.ASCII,
 )
+_IS_NO = re.compile(r"\s*(?:\\text[a-z]*\s*)?\{?\s*(?:no|false|f)[.\s]*\}?[.\s]*", re.IGNORECASE)
+_IS_WRONG = re.compile(r"wrong|incorrect|mistaken|erroneous|answer|solution|guess", re.IGNORECASE)
 _LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
 _ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*+(?:(?:or|nor|and|either|neither)[\s$.,;:()\[\]*\\]*+)?")
 
@@ -104,7 +108,9 @@ def extract(response: str, extraction: Extraction = "strict") -> tuple[str, ...]
     last_box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if last_box >= 0:
         near = text[max(0, last_box - MAX_ANSWER) : last_box + MAX_ANSWER + CONTEXT]
-        if boxes := [box for box in find_boxes(near) if not _is_placeholder(box[2])]:
+        boxes = [box for box in find_boxes(near) if not _is_placeholder(box[2])]
+        boxes = [box for box in boxes if not _names_a_kind(box[2])] or boxes
+        if boxes:
             return _from_boxes(near, boxes)
     return _from_prose(text) if extraction == "lenient" else None
 
@@ -154,6 +160,12 @@ def _is_placeholder(content: str | None) -> bool:
     return not words or (all(w in _PLACEHOLDER_WORDS for w in words) and _PLACEHOLDER_NOUN.search(printed) is not None)
 
 
+def _names_a_kind(content: str | None) -> bool:
+    """Does a box hold but a kind of answer (`integer`, `ans`) or a dash? Beside other boxes it is a placeholder."""
+    words = _UNPRINTED.sub(" ", content or "").lower().replace("/", " ").split()
+    return bool(words) and all(word in _KINDS or word in _PLACEHOLDER_WORDS for word in words)
+
+
 def _from_boxes(text: str, boxes: list[Box]) -> tuple[str, ...] | None:
     boxes = _without_denied(text, boxes[-MAX_BOXES:])
     if not boxes or boxes[-1][2] is None:
@@ -198,7 +210,10 @@ def _without_denied(text: str, boxes: list[Box]) -> list[Box]:
     for start, stop, content in boxes:
         gap = text[max(end, start - 80) : start]
         in_list = is_denied and len(gap) < 60 and _ALTERNATIVES.fullmatch(gap)
-        is_denied = bool(in_list or _DENIED_BEFORE.search(gap) or _DENIED_AFTER.match(text, stop, stop + 60))
+        after = _DENIED_AFTER.match(text, stop, stop + 60)
+        if after and _IS_NO.fullmatch(content or "") and not _IS_WRONG.search(after.group()):
+            after = None  # `\boxed{\text{No}}, it is not true`
+        is_denied = bool(in_list or _DENIED_BEFORE.search(gap) or after)
         if is_denied and content is not None:
             kept = [box for box in kept if box[2] != content]
         else:

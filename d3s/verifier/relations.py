@@ -10,7 +10,10 @@ from d3s.verifier.quantities import parse_quantity
 from d3s.verifier.structure import Structure, is_name, is_set_operation, parse_structure
 from d3s.verifier.verdict import Comparison, Verdict, all_of
 
-FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq", "=": "=", r"\neq": r"\neq"}
+FLIPPED = {"<": ">", ">": "<", r"\leq": r"\geq", r"\geq": r"\leq"} | {
+    sign: sign for sign in ("=", r"\neq", r"\approx", r"\equiv")
+}
+FLIPPED |= {r"\subset": r"\supset", r"\supset": r"\subset", r"\subseteq": r"\supseteq", r"\supseteq": r"\subseteq"}
 NEGATED = {"<": r"\geq", ">": r"\leq", r"\leq": ">", r"\geq": "<", "=": r"\neq", r"\neq": "="}
 _DISTANCE = re.compile(r"\|\s*([A-Za-z])\s*(?:([-+])\s*([^|]{1,60}))?\|")
 _SUM_OF_NAMES = re.compile(r"[A-Za-z](?:\s*\+\s*[A-Za-z]){1,5}")
@@ -107,7 +110,7 @@ def equal_relations(
     """Compare two relations: the same sides (also reversed), the same interval of the same name, or as formulas."""
     if gold.signs == answer.signs and comparison.in_order(gold.items, answer.items, quick=True):
         return True
-    reversed_signs = tuple(FLIPPED.get(sign, sign) for sign in reversed(answer.signs))
+    reversed_signs = tuple(FLIPPED.get(sign, "") for sign in reversed(answer.signs))
     if gold.signs == reversed_signs and comparison.in_order(gold.items, answer.items[::-1], quick=True):
         return True
     assigned = assignment(gold_text), assignment(answer_text)
@@ -124,6 +127,8 @@ def equal_relations(
     if (intervals[0] and r"\in" in answer.signs) or (intervals[1] and r"\in" in gold.signs):
         sets = [interval or relation.items[-1] for interval, relation in zip(intervals, (gold, answer))]
         return comparison.full(sets[0], sets[1]) if bounds_same_name else False
+    if any("set" in sign for sign in gold.signs + answer.signs):
+        return False
     return comparison.formulas(gold_text, answer_text)
 
 

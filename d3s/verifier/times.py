@@ -25,7 +25,8 @@ _DATES = [
     for pattern in (rf"{_MONTH}\s*(?:the )?{_DAY}{_YEAR}", rf"(?:the )?{_DAY}\s*(?:of )?{_MONTH}{_YEAR}")
 ]
 
-Time = tuple[int, int, int, str]  # hour of the half day, minute, second, half of the day ("" where it is not said)
+# hour of the half day, minute, second, half of the day ("" where it is not said), hour as written
+Time = tuple[int, int, int, str, int]
 
 Date = tuple[int, int, int | None]  # month, day, year
 
@@ -39,12 +40,15 @@ def clock_time(text: str) -> Time | None:
     half = (match[4] or ("a" if match[5] else "p" if match[6] else "")).lower()
     if hour > 12 or hour == 0:
         half = "p" if hour else "a"
-    return hour % 12, int(match[2] or 0), int(match[3] or 0), half
+    return hour % 12, int(match[2] or 0), int(match[3] or 0), half, hour
 
 
 def equal_times(gold: Time, answer: Time) -> bool:
-    """Compare hour, minute and second, and the half of the day where the gold answer states it."""
-    return gold[:3] == answer[:3] and (gold[3] or answer[3]) == answer[3]
+    """Compare hour, minute and second, and the half of the day where the gold answer states it.
+
+    `2:30 pm` answers `2:30`, but `14:30` does not.
+    """
+    return gold[:3] == answer[:3] and (gold[3] == answer[3] or (not gold[3] and gold[4] == answer[4]))
 
 
 def equal_dates(gold: Date, answer: Date) -> bool:

@@ -92,6 +92,7 @@ _TOKEN = re.compile(
     r"|(?P<space>\s|\\(?:cdot|times)(?![A-Za-z])|[*.,])|(?P<word>\\?[A-Za-z]+(?:['-][a-z]+)?)|(?P<other>.)",
     re.DOTALL,
 )
+_SECONDS = {"s": 1, "min": 60, "h": 3_600, "day": 86_400, "week": 604_800}
 _POWER_WORDS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
 
@@ -139,8 +140,11 @@ def incompatible_units(unit: str, other: str) -> bool:
 
 
 def ratio_of_units(unit: str, other: str) -> Fraction | None:
-    """Return unit / other where they differ by a power of ten alone."""
+    """Return unit / other where they differ by a power of ten alone, or are both times of a fixed length."""
     powers, other_powers = _powers(unit), _powers(other)
+    seconds = [_SECONDS.get(next(iter(p))) if list(p.values()) == [1] else None for p in (powers, other_powers)]
+    if all(seconds):
+        return Fraction(*seconds)
     ten = powers.pop("10", 0) - other_powers.pop("10", 0)
     return Fraction(10) ** ten if powers == other_powers and "unit" not in powers else None
 

@@ -74,8 +74,8 @@ def equal_words(gold: str, answer: str) -> Verdict:
         gold_moment, answer_moment = map(read, plain)
         if gold_moment and answer_moment:
             return equal(gold_moment, answer_moment)
-        if read is clock_time and gold_moment and ":" in gold and "m" in plain[0].lower():
-            return False  # `3:30 pm` is no ratio
+        if read is clock_time and gold_moment and re.search(r":0[0-9]|:.*m", plain[0], re.IGNORECASE):
+            return False  # `3:30 pm` and `2:05` are no ratios
     ratios = [_RATIO.fullmatch(text.replace(" to ", ":")) for text in plain] if ":" in gold + answer else []
     if all(ratios) and ratios:
         return _proportional(*([Fraction(term) for term in ratio[0].split(":")] for ratio in ratios))
@@ -227,6 +227,8 @@ def _equal_choice(choice: str, gold: str, answer: str) -> Verdict:
     text = normalize(gold_match.group(3)) if gold_match else ""
     numbers = parse_quantity(text), parse_quantity(normalize(match.group(3)) if match else answer)
     equal = equal_quantities(*numbers) if all(numbers) else None
+    if numbers[0] and match and re.fullmatch(r"[0-9.,;:/ ]+", match.group(3)):
+        equal = bool(equal)  # `1,5` is no number, and not 1.5
     if match:  # `C. 11` contradicts `C. 10`
         return (match.group(1) or match.group(2)).upper() == choice and equal is not False
     if gold_match:

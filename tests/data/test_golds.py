@@ -32,7 +32,7 @@ TEXTS = [
     lambda gold: f'["{gold}"]',  # nobody has escaped its commands
 ]
 CONTAINERS = [
-    lambda gold: gold, lambda gold: f"<answer>{gold}</answer>",
+    lambda gold: gold, lambda gold: f"<answer>{gold}</answer>", lambda gold: f"[ANSWER]{gold}[/ANSWER]",
     lambda gold: json.dumps([gold]), lambda gold: f" {[gold]!r}",
     *(lambda gold, key=key: json.dumps({key: gold, "style": "rule"}) for key in KEYS),
     lambda gold: json.dumps([{"ground_truth": gold}]), lambda gold: repr({"anything": gold}),
@@ -41,6 +41,7 @@ UNREADABLE = {
     "First we add two and two. Then we multiply the sum by three, which gives twelve in all.": "a whole text",
     " ".join(["we compute"] * 16): "a whole text", "$$": "cannot be written", "\\frac{1}{2": "cannot be written",
     '{"a": "1", "b": "2"}': "without one of the fields", "So \\boxed{\\frac{1}{2}": "cannot be written in a box",
+    "Step 1: x+1=8\nx=7": "several lines", "$$x+1=8$$ $$x=7$$": "several lines",
 }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_unreadable_golds_are_refused_with_their_count(tmp_path, monkeypatch):
         assert gold_problem(final_answer(gold)).startswith(reason), gold
     own = ["reward.functions=[tests.helpers.rewards:even_length]", "eval.reward=tests.helpers.rewards:even_length"]
     message = (
-        r"x.jsonl: the verifier cannot read 6 of 8 gold answers: .*line 1 'First we .*; .*line 2 .*; .*line 3 '\$\$'"
+        r"x.jsonl: the verifier cannot read 8 of 10 gold answers: .*line 1 'First we .*; .*line 2 .*; .*line 3 '\$\$'"
     )
 
     def read(train, test, *options):

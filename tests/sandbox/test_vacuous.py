@@ -87,6 +87,15 @@ VACUOUS = {
     "assert (f(1) == 3, 'twice one')": (1, "always true"),
     "assert [f(x) == 3 for x in range(3)]": (1, "always true"),
     "try:\n    assert f(1) == 3\nexcept AssertionError as e:\n    print(e)": (3, "caught"),
+    "assert f(1) == 3 or True": (1, "always true"),
+    "assert {'a': f(1) == 3}": (1, "always true"),
+    "assert str(f(1) == 3)": (1, "always true"),
+    "assert (r := f(1) == 3) is not None": (1, "always true"),
+    "assert isinstance(f(1), object)": (1, "always true"),
+    "f(1)\nassert True": (2, NOTHING),
+    "r = f(1)\nassert 1 == 1": (2, NOTHING),
+    "import unittest\nunittest.TestCase().assertTrue('f', f(1))": (2, "always true"),
+    "from contextlib import suppress\nwith suppress(AssertionError):\n    assert f(1) == 3": (2, "suppressed"),
     "def test_f(): assert f(1) == 3\ntry: test_f()\nexcept Exception: pass": (3, "caught"),
     "assert f(": (1, "no Python"),
 }
@@ -97,6 +106,8 @@ SOUND = [
     ["import unittest\nunittest.TestCase().assertEqual(f(1), 2)"],
     ["try: f(1)\nexcept ValueError: pass\nelse: raise AssertionError"],
     ["f(1); assert f(2) == 4"],
+    ["try:\n    f('a', 1)\n    assert False\nexcept TypeError: pass"],
+    ["assert isinstance(f(1), int) or f(1) == 2"],
     ["ok = True\ntry: assert f(1) == 2\nexcept AssertionError: ok = False\nassert ok"],
 ]
 
@@ -117,7 +128,17 @@ def test_sound_texts_are_not_vacuous():
         assert run_tests(RIGHT, tests).passed == [True] * len(tests)
 
 
-@pytest.mark.parametrize("test", ["assert f", "assert callable(f)", "g = f\nassert g", "import f_that_is_not"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert f",
+        "assert callable(f)",
+        "assert hasattr(f, '__call__')",
+        "assert f.__name__ == 'f'",
+        "g = f\nassert g",
+        "import f_that_is_not",
+    ],
+)
 def test_names_alone_pay_nothing(test):
     report = run_tests(RIGHT, [test])
     assert report.passed == [False] and report.state == "refused" and report.reason.startswith("test 1")

@@ -137,6 +137,15 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
     assert measured[5] == pytest.approx(after, rel=1e-4)
 
 
+def test_failing_evaluation_loses_no_step_that_is_due(trainer, tmp_path, monkeypatch):
+    run = trainer("sft.held_out=0.2", "eval.every=2", "checkpoint.every=2", "train.steps=4")
+    losses = iter([1.0])
+    monkeypatch.setattr(run, "held_out_loss", lambda: next(losses))
+    with pytest.raises(StopIteration):
+        run.train()
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_000002"]
+
+
 def test_dropped_samples_are_warned_of_and_none_left_are_refused(trainer, tmp_path):
     rows = [{"prompt": "1 + 1 =", "response": "2" * length} for length in (1, 2, 100)]
     limits = ["data.max_prompt_length=20", "rollout.max_completion_length=40", "data.overlong_prompts=drop"]

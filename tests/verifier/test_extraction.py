@@ -1,6 +1,7 @@
 """Extraction of the final answer, against hand-written answers and counted braces."""
 
 import re
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,7 @@ NOT_RIGHT = [
 DENIED = [
     "The answer is not {}.", "It isn't ${}$.", "It can't be {}!", r"it is **not** \({}\)", r"so $x \neq {}$",
     "it is not equal to {}", "neither {} is it", "{}, it is wrong", "{}, it cannot be right",
+    "{}, but that is wrong.", "{} (wrong)", "{} (not correct)", "{}, that's incorrect",
     *("{}" + subject + denial for subject in SUBJECTS[1:] for denial in FALSE + NOT_RIGHT),
 ]  # fmt: skip
 STATED = [
@@ -68,7 +70,8 @@ STATED = [
 STATEMENTS = [
     "Do not forget the sign: {}", "If not, {}", "{}. This is not obvious.", "{}, which is not 6", "{} (not 6)",
     "not only is it {}", "It is {}, not a prime.", "That was wrong. Now {}", "{}, it is not possible to do better",
-    "He cannot have more than {}", "It is not 6 but {}", "{}, it is not possible.",
+    "He cannot have more than {}", "{} (which is odd)", "{}, but that is not all", "{} (correct to 3 digits)",
+    "It is not 6 but {}", "{}, it is not possible.",
     *("{}" + subject + statement for subject in [*SUBJECTS[1:], ", and it "] for statement in STATED),
 ]  # fmt: skip
 
@@ -83,6 +86,36 @@ def test_denied_boxes_are_no_answer() -> None:
 def test_statements_about_an_answer_do_not_deny_it() -> None:
     answers = {sentence: extract_answer(sentence.replace("{}", r"\boxed{5}")) for sentence in STATEMENTS}
     assert {sentence: answer for sentence, answer in answers.items() if answer != "5"} == {}
+
+
+def test_a_no_is_not_denied_by_saying_that_something_is_false() -> None:
+    for no, after in product(
+        (r"\text{No}", "False", "no", r"\text{false.}"), ("it is not true", "that is false", "it is impossible")
+    ):
+        assert extract_answer(rf"\boxed{{{no}}}, {after}.") == no
+        assert extract_answer(rf"\boxed{{{no}}}, that is wrong.") is None
+    assert extract_answer(r"\boxed{5}, it is false.") is None
+
+
+KINDS = [
+    "integer",
+    r"\text{an integer}",
+    "your integer",
+    "final",
+    "ans",
+    "simplified fraction",
+    "-",
+    "•",
+    "xxx",
+    "blank",
+]
+
+
+def test_kinds_of_answers_are_placeholders_beside_other_boxes() -> None:
+    for kind in KINDS:
+        assert extract_answer(rf"Put an answer in \boxed{{{kind}}}. It is \boxed{{7}}.") == "7", kind
+        assert extract_answer(rf"It is \boxed{{7}}, as \boxed{{{kind}}}.") == "7", kind
+        assert extract_answer(rf"It is \boxed{{{kind}}}.") == kind
 
 
 EMPTY = ["", " ", r"\ ", r"\,", "~", "...", "…", r"\ldots", r"\dots", "?", r"\text{}", "___", r"\square", r"\_\_"]
