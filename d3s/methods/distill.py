@@ -13,7 +13,8 @@ two rules here need the teacher on all tokens of the kept rollouts first. Depart
 the vocabulary; here |log pi_teacher - log pi_student| of the sampled token stands for it.
 
 Worth using? On the small model, five seeds in equal seconds, 20 % of the tokens are above all of them, 3.2 points (0.9
-to 5.4) by entropy and 2.3 (0.3 to 4.3) by gap_entropy; 5 % match all by either. From equal responses 20 % match.
+to 5.4) by entropy and 2.3 (0.3 to 4.3) by gap_entropy; 5 % match all by either. From equal responses 20 % match. Not
+on SmolLM2-135M: in equal seconds half of the tokens match all, 20 % are 4.6 points behind (-10.3 to +1.1), 5 % 22.2.
 """
 
 from torch import Tensor
