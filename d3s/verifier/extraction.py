@@ -57,10 +57,12 @@ _JOINING = frozenset(
     ).split()
 )
 _WORDS = re.compile(r"[^\W_]+|=", re.UNICODE)
-_NUMBER = r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+|[eE][-+]?\d+)?%?"
+_NUMBER = r"[-+]?\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:/\d+|[eE][-+]?\d+)?(?:\\?%)?"
 _OR_AFTER = re.compile(
     r"[\s$.,;:)\]}*\\]{0,12}(?:or|either)\s++(?:(?:maybe|possibly|perhaps|else|is|it|could|be|also)\s++){0,4}"
-    r"(?:\\\(|\$)?\s*+(" + _NUMBER + r"|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})(\s*(?:degrees?\b|°|\^\{?\\circ))?",
+    r"(?:\\\(|\$)?\s*+("
+    + _NUMBER
+    + r"(?!\d|\^(?!\{?\\circ))|\\frac\{[^{}]{1,20}\}\{[^{}]{1,20}\})(\s*(?:degrees?\b|°|\^\{?\\circ))?",
     re.ASCII,
 )
 _OR_BEFORE = re.compile(

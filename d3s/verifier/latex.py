@@ -65,6 +65,7 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"\{((?:[^{}\\]|\\(?!choose))++)\\choose\s([^{}]++)\}", r"\\binom{\1}{\2}"),
     (r"^((?:[^{}\\]|\\(?!choose))++)\\choose([^{}]++)$", r"\\binom{\1}{\2}"),
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
+    (r"^\s*([0-9]{1,4})\s*C\s*([0-9]{1,4})\s*$", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
     (  # `\ln 3/\ln 2` is a quotient of functions
         rf"({_FUNCTION}(?:\s*[_^]\s*{_GROUP}){{0,2}})\s*((?:[0-9.]|[A-Za-z]|\\(?:pi|{'|'.join(GREEK)})(?![A-Za-z]))+)"

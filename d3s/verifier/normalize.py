@@ -18,7 +18,9 @@ _SUPERSCRIPT = re.compile("[" + "".join(SUPERSCRIPTS) + "]+")
 _SUBSCRIPT = re.compile("[" + "".join(SUBSCRIPTS) + "]+")
 _HAN_WORD = re.compile(r"[\u4e00-\u9fff]+")
 # `]0,1]` for `(0,1]`
-_FRENCH_INTERVAL = re.compile(r"(?<![0-9A-Za-z)}])([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])")
+_FRENCH_INTERVAL = re.compile(
+    r"(?:(?<![0-9A-Za-z)}])|(?<=\\c[ua]p))([\]\[])([^\[\],;]{1,60}[,;][^\[\],;]{1,60})([\]\[])(?![0-9A-Za-z])"
+)
 _AMOUNT = re.compile(r"(\\\$\s*-?[0-9][0-9.,]{0,20})\s?([KkMB]|[Mm]n|[Bb]n)(?![A-Za-z])")
 _CURRENCY_FIRST = re.compile(r"\A\s*(?:\\text\{\s*)?(USD|EUR)\s*\}?\s*([0-9][0-9.,]*)\s*\Z")
 _AMOUNTS = {"K": "thousand", "M": "million", "B": "billion"}
@@ -69,10 +71,10 @@ _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9]
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
 _DEGREES = re.compile(
-    r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*°\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])"
+    r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*[°o]\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])"
 )
 _PLAIN_FUNCTION = re.compile(
-    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|infty|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
+    r"(?<![A-Za-z\\])(?:np\.|math\.|sympy\.)?(sqrt|pi|infinity|Infinity|infty|inf|oo|arcsin|arccos|arctan|sinh|cosh|tanh|exp|sin|cos|tan|cot|csc|log|ln)(?![A-Za-z])"
 )
 _SPACES = re.compile(r"\s+")
 _BRACKET_SPACING = re.compile(r"(?<=[(\[]) | (?=[)\]_^])")
@@ -162,7 +164,9 @@ def normalize(text: str) -> str:
         text = _INFINITY.sub(lambda m: r"-\infty " if m[1] else r"\infty ", text)
     for plain, latex in _PLAIN_OPERATORS:
         text = text.replace(plain, latex)
-    text = _PLAIN_FUNCTION.sub(lambda m: r"\infty " if m[1] in ("infinity", "infty", "oo") else f"\\{m[1]} ", text)
+    text = _PLAIN_FUNCTION.sub(
+        lambda m: r"\infty " if m[1] in ("infinity", "Infinity", "infty", "inf", "oo") else f"\\{m[1]} ", text
+    )
     if "^" in text or "_" in text or "\\" in text:
         text = _normalize_scripts(text)
     if "[" in text or "]" in text:
