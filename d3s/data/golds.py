@@ -21,7 +21,7 @@ LONGEST_SENTENCE, MOST_WORDS = 8, 30  # words of an answer that goes on after a 
 _TAG = re.compile(
     r"(?:<answer>|\[ANSWER\])((?:[^<\[]|<(?!/?answer>)|\[(?!/?ANSWER))*+)(?:</answer>|\[/ANSWER\])", re.IGNORECASE
 )
-_HOPE = re.compile(r"\.?\s*I hope (?:it|this) is correct\.?\s*\Z")  # as the solutions of Minerva end
+_HOPE = re.compile(r"(?<!\s)\s*+I hope (?:it|this) is correct\.?\s*+\Z")  # as the solutions of Minerva end
 _CONTAINER = re.compile(r"""[\[{]\s*+(?:\{\s*+)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
 # In JSON, after `\\\\` is removed: what `\frac`, `\theta`, `\neq` become that nobody has escaped.
 _MISREAD = re.compile(r"\\[bfrt]|\\u00[01]|\\n(?:eq?|u|abla|ot|mid)(?![a-z])")

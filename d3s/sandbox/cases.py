@@ -34,7 +34,7 @@ def run_cases(names: Collection[str], scope: dict[str, Any]) -> None:
 
 
 def _is_skipped(case: unittest.TestCase) -> bool:
-    return any(getattr(x, "__unittest_skip__", False) for x in (case, getattr(case, case._testMethodName)))
+    return any(getattr(x, "__unittest_skip__", False) for x in (case, getattr(case, case.id().rpartition(".")[2])))
 
 
 def _run_class(kind: type, scope: dict[str, Any]) -> None:

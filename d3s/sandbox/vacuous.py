@@ -82,10 +82,11 @@ def _is_true(values: Sequence[ast.expr]) -> bool:
 
 
 def _is_constant(condition: ast.expr) -> bool:
-    """Whether a condition has no names and is not false, as `assert False` is after what should raise."""
-    if isinstance(condition, ast.Constant):
-        return bool(condition.value)
-    return not any(isinstance(node, ast.Name) for node in ast.walk(condition))
+    """Whether a condition is a constant that is true, or compares a constant with itself."""
+    if isinstance(condition, ast.Compare) and isinstance(condition.ops[0], ast.Eq):
+        constant = isinstance(condition.left, ast.Constant)
+        return constant and ast.dump(condition.left) == ast.dump(condition.comparators[0])
+    return _is_true([condition])
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

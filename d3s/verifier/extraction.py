@@ -92,7 +92,7 @@ _DENIED_AFTER = re.compile(
     r"|(?:does\s+not|doesn['’]t|fails\s+to)\s+(?:work|satisfy|fit|hold)\b)",
     re.IGNORECASE | re.ASCII,
 )
-_IS_NO = re.compile(r"\s*(?:\\text[a-z]*\s*)?\{?\s*(?:no|false|f)[.\s]*\}?[.\s]*", re.IGNORECASE)
+_IS_NO = re.compile(r"\s*+(?:\\text[a-z]*+\s*+)?\{?+\s*+(?:no|false|f)[.\s]*+\}?+[.\s]*+", re.IGNORECASE)
 _IS_WRONG = re.compile(r"wrong|incorrect|mistaken|erroneous|answer|solution|guess", re.IGNORECASE)
 _LISTING = re.compile(r"[\s$\\()]*(?:,\s*and|,|and)[\s$\\(]*(?:[a-z]\s*=\s*)?")
 _ALTERNATIVES = re.compile(r"[\s$.,;:()\[\]*\\]*+(?:(?:or|nor|and|either|neither)[\s$.,;:()\[\]*\\]*+)?")

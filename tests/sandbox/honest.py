@@ -146,7 +146,7 @@ if __name__ == '__main__':
     exit()
 --- assert ask() == 7
 assert shout('a') is None and captured(shout, 'b') == 'Bx' and rest() == ''
---- print(ask.__name__)
+--- print(ask.__name__, rest())
 === attributes, defaults and identity
 from collections import defaultdict, namedtuple
 from enum import Enum, IntEnum
