@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # imported where it is used, as the configuration needs no to
     import torch
 
 Value = str | Mapping[str, Any]
+ATOMS = {int, float, str, bool, type(None)}  # which no copy is needed of
 FORMS = "module:function or {rule: NAME, option: value}"
 KINDS = {
     "a class": inspect.isclass,
@@ -216,7 +217,11 @@ def _copy(value: Any) -> Any:
         return copied
     from torch import Tensor
 
-    return value.clone() if isinstance(value, Tensor) else [*map(_copy, value)] if type(value) is list else value
+    if isinstance(value, Tensor):
+        return value.clone()
+    if type(value) is not list:
+        return value
+    return list(value) if ATOMS.issuperset(map(type, value)) else [*map(_copy, value)]
 
 
 def _guarded(option: str, name: str, call: Callable[[], Any], about: Callable[[], str] = str) -> Any:

@@ -25,6 +25,7 @@ _HOPE = re.compile(r"(?<!\s)\s*+I hope (?:it|this) is correct\.?\s*+\Z")  # as t
 _CONTAINER = re.compile(r"""[\[{]\s*+(?:\{\s*+)?["']""")  # `[1, 2]`, `{1, 2}` and `{{1, 2}, {3}}` are answers
 # In JSON, after `\\\\` is removed: what `\frac`, `\theta`, `\neq` become that nobody has escaped.
 _MISREAD = re.compile(r"\\[bfrt]|\\u00[01]|\\n(?:eq?|u|abla|ot|mid)(?![a-z])")
+_ASSIGNMENT = re.compile(r"[\s$,]*+[A-Za-z](?:_[0-9A-Za-z])?\s*=[^=]*")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _SENTENCE_END = re.compile(r"[.!?]\s++[^\W\d_a-z]|\n")
@@ -78,7 +79,8 @@ def gold_problem(gold: str) -> str:
     words = len(_WORD.findall(_COMMAND.sub(" ", gold)))
     if words > MOST_WORDS or (words > LONGEST_SENTENCE and _SENTENCE_END.search(gold)):
         return "a whole text without a box"
-    if "\\begin" not in gold and max(gold.count("$$") // 2, sum("=" in line for line in gold.split("\n"))) > 1:
+    equations = [line for line in re.split(r"\n|\$\$", gold) if "=" in line and "\\begin" not in gold]
+    if len(equations) > 1 and not all(map(_ASSIGNMENT.fullmatch, equations)):
         return "several lines of a solution without a box"
     if _CONTAINER.match(gold):
         return "without one of the fields " + ", ".join(KEYS)

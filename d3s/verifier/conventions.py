@@ -33,6 +33,9 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _BEFORE_DOMAIN = re.compile(r"[ ,;(]{0,6}\\text\{[ ,(]{0,6}(?:for|where|with|if|provided)(?: that)? ?\}\Z")
 _OF_FUNCTION = re.compile(r"([A-Za-z])\(([a-z])\) ?=")
 _SET_DIFFERENCE = re.compile(r"(\\mathbb ?\{?[NZQRC]\}?) ?- ?(?=\\\{)")
+_NUMBER_SET = re.compile(
+    r"(\A|\\(?:in|cup|cap|setminus) ?)\{?([NZQRC])\}?(?= ?(?:\Z|[,;)]|\\(?:cup|cap|setminus)|- ?\\\{))"
+)
 _ITEM = r"(?:\{([^{}]{1,20})\}|([0-9A-Za-z]))"
 _COMBINATIONS = re.compile(  # `C(n,k)`, `C_n^k`, `{}_nC_k`
     rf"(?<![A-Za-z\\])(?:C ?\(([^(),]{{1,20}}),([^(),]{{1,20}})\)|C_{_ITEM} ?\^{_ITEM}"
@@ -105,7 +108,7 @@ def _with_notation_of(text: str, other: str) -> str:
     if r"\mathbb" in other:
         text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
         if r"\mathbb" not in text:
-            text = re.sub(r"(?<![A-Za-z\\])\{?([NZQRC])\}?(?![A-Za-z_^(])", r"\\mathbb{\1}", text)
+            text = _NUMBER_SET.sub(r"\1\\mathbb{\2}", text)
             text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
     if r"\binom" in other and r"\binom" not in text:
         text = _COMBINATIONS.sub(lambda m: r"\binom{{{}}}{{{}}}".format(*filter(None, m.groups())), text)

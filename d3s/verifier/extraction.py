@@ -39,7 +39,7 @@ _PLACEHOLDER_WORDS = frozenset(
         "my an a correct numerical numeric exact insert put write enter here goes to problem question in of this"
     ).split()
 )
-_KINDS = frozenset("integer fraction decimal final ans blank xxx simplified simplest form as or • - –".split())
+_KINDS = frozenset("integer fraction decimal final ans blank xxx simplified simplest form as or •".split())
 _PLACEHOLDER_NOUN = re.compile(r"answer|result|solution|response|value|number|choice|option|letter|expression|content")
 _UNPRINTED = re.compile(
     r"\\(?:text[a-z]*|math[a-z]*|mbox|emph|q?quad|[lc]?dots[a-z]?|square|Box|underline|_|[,;:! ])(?![A-Za-z])"
@@ -163,9 +163,9 @@ def _is_placeholder(content: str | None) -> bool:
 
 
 def _names_a_kind(content: str | None) -> bool:
-    """Does a box hold but a kind of answer (`integer`, `ans`) or a dash? Beside other boxes it is a placeholder."""
+    """Does a box hold but a kind of answer (`integer`, `ans`)? Beside other boxes it is a placeholder."""
     words = _UNPRINTED.sub(" ", content or "").lower().replace("/", " ").split()
-    return bool(words) and all(word in _KINDS or word in _PLACEHOLDER_WORDS for word in words)
+    return any(word in _KINDS for word in words) and all(word in _KINDS | _PLACEHOLDER_WORDS for word in words)
 
 
 def _from_boxes(text: str, boxes: list[Box]) -> tuple[str, ...] | None:

@@ -22,7 +22,7 @@ ANSWERS = [
     "7", "-3.50", "1/2", "\\frac{1}{2}", "\\theta \\neq \\nu", "[1, 2]", "[1,2)", "{1, 2}", "{{1,2},{3}}",
     "[[1,2],[3,4]]", "\\{1,2\\}", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "5\\%", "\\alpha\\beta", "[7]",
     "x^2 - 'a'", "(A)", "\\text{two words}", "Yes", "{{a}\\over b}", "St. Louis",
-    "x < 3 \\text{ or } x > 5", "1,234", "\\frac12 \\boldsymbol{i}", "北京",
+    "x=1\ny_2=-2", "x < 3 \\text{ or } x > 5", "1,234", "\\frac12 \\boldsymbol{i}", "北京",
 ]  # fmt: skip
 TEXTS = [
     lambda gold: gold,

@@ -104,7 +104,6 @@ KINDS = [
     "final",
     "ans",
     "simplified fraction",
-    "-",
     "•",
     "xxx",
     "blank",
