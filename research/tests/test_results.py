@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks.harness import ROOT
-from research import card_tables, jobs, result_tables, results
+from research import card_tables, jobs, result_tables, results, teacher
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import Search, searched_row
@@ -129,6 +129,7 @@ def pages(tmp_path, monkeypatch):
     for name in ("README.md", "docs/results.md", "research/results-tables.md"):
         (tmp_path / name).write_text(marks)
     (tmp_path / "docs/gpu.md").write_text("<!-- card-steps -->\n<!-- /card-steps -->\n")
+    (tmp_path / "docs/beyond.md").write_text("<!-- teacher -->\n<!-- /teacher -->\n")
     monkeypatch.setattr(result_tables, "ALL", [BY_NAME["PODS"]])  # whose search is shown: every one takes time
     monkeypatch.setattr(results, "ROOT", tmp_path)
     monkeypatch.setattr(results, "DOCS", tmp_path / "docs")
@@ -198,6 +199,7 @@ def test_main_writes_between_the_marks(pages, monkeypatch):
     assert card_tables.summary_table(card_tables.MEASURED, "test") in texts["README.md"]
     assert summary_table(Results(all_runs(), costs())) in texts["docs/results.md"]
     assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
+    assert teacher.table() in (pages / "docs/beyond.md").read_text()
     tables = texts["research/results-tables.md"]
     assert "| D3S over GRPO, G = 4 | equal seconds, Pass@1 | 12 | +25.0 (+25.0 to +25.0) |" in tables
     assert "| step of plain GRPO | update, % | source |" in tables.partition("<!-- marks -->")[2]
