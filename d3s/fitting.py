@@ -51,7 +51,7 @@ def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, ro
     return max(CPU_CACHE, min(cache_bytes(shape, number) * sequences * length, room))
 
 
-def needed(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> int:
+def phase_peak(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> int:
     """Bytes that the largest phase of a step needs on a CPU, the KV cache of the options included."""
     engine = engine_bytes(config, shape, 0) - CPU_CACHE * (config.rollout.engine != "vllm")
     return max(peaks(memory(config, shape, place, chunk_elements), engine, False, place.zero3).values())
@@ -70,7 +70,7 @@ def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements:
         return config.model_copy(update={"train": train.model_copy(update={"max_tokens_per_microbatch": tokens})})
 
     def room(planned: Config) -> int:
-        return int(FITS * free) - needed(planned, shape, place, chunk_elements)
+        return int(FITS * free) - phase_peak(planned, shape, place, chunk_elements)
 
     while not train.max_tokens_per_microbatch and tokens > longest and room(sized(tokens)) < 0:
         tokens = max(longest, tokens // 2)
@@ -165,7 +165,7 @@ def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
     if shape and free is not None:
         require_states(config, shape, launched(), free)
         config = fit_cpu(config, shape, launched(), CHUNK_ELEMENTS["cpu"], free)
-        if (most := needed(config, shape, launched(), CHUNK_ELEMENTS["cpu"])) > free:
+        if (most := phase_peak(config, shape, launched(), CHUNK_ELEMENTS["cpu"])) > free:
             accelerator.print(
                 f"memory: a step may need {most / GB:.1f} GB, and {free / GB:.1f} GB are free; lower "
                 "train.max_tokens_per_microbatch, rollout.max_completion_length or rollout.kv_cache_gb"

@@ -1,4 +1,4 @@
-"""SmolLM2-135M after `make demo-real` teaches the model that this began with, by the share K of trained tokens.
+"""SmolLM2-135M after `make demo-real` teaches the model before it, by the share K of trained tokens.
 
     make demo-real
     python -m research.teacher      # again for what is left
@@ -26,7 +26,7 @@ from research.statistics import interval, show, subtract
 MEASURED = DOCS / "data" / "teacher.csv"
 OUTPUT = ROOT / "runs" / "teacher"
 STEPS = {1.0: 6, 0.5: 8, 0.2: 10, 0.05: 14}  # by K
-EQUAL_STEPS, SEEDS = 6, (1, 2, 3, 4, 5)
+EQUAL_STEPS, SEEDS = STEPS[1.0], (1, 2, 3, 4, 5)
 COMMON = (
     "configs/smollm2.yaml",
     "configs/method/distill.yaml",

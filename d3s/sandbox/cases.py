@@ -58,15 +58,18 @@ def _run(function: Callable, scope: dict[str, Any], kind: Mapping[str, Any] = {}
     for parameters in itertools.product(*getattr(function, "d3s_parameters", ()), *kind.get("d3s_parameters", ())):
         given = {name: value for pairs in parameters for name, value in pairs}
         missing = [n for n, p in inspect.signature(function).parameters.items() if p.default is p.empty]
-        for name, value in scope.items():  # whose values may be held objects
-            if type(value) in (types.FunctionType, types.MethodType) and getattr(value, "d3s_fixture", {}).get(
-                "autouse"
-            ):
-                _fixture(name, scope)
+        for name in [name for name, value in scope.items() if _is_automatic(value)]:
+            _fixture(name, scope)
         with contextlib.redirect_stdout(scope["capsys"].file) if "capsys" in missing else contextlib.nullcontext():
             result = function(**{n: _fixture(n, scope) for n in missing if n not in given}, **given)
             if inspect.iscoroutine(result):
                 getattr(sys.modules.get("asyncio"), "run", _finish)(result)
+
+
+def _is_automatic(value: Any) -> bool:
+    """Whether a value of the namespace, which may be a held object, is a fixture that every case gets."""
+    is_function = type(value) in (types.FunctionType, types.MethodType)
+    return is_function and bool(getattr(value, "d3s_fixture", {}).get("autouse"))
 
 
 def _finish(coroutine: Coroutine) -> None:
@@ -121,7 +124,7 @@ class Raises:
         return True
 
 
-# named last, as it hides the builtin
+# set here: in the body of the class it would hide the builtin
 Raises.type = property(lambda self: type(self.value))  # type: ignore[attr-defined]
 
 

@@ -167,7 +167,6 @@ def compile_test(test: str, number: int) -> Any:
     stands for eval, exec and compile of anything but a constant, and for imports of LOADERS. Raises SyntaxError."""
     tree = parse(test)
     constant = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and _has_constant(node)}
-    evaluators = EVALUATORS.difference(name for node in ast.walk(tree) for name in bound_names(node))
     for node in ast.walk(tree):
         if _is_identity(node) and len(node.ops) == 1:
             same = _call(IDENTITY, node.left, node.left, *node.comparators)
@@ -177,8 +176,8 @@ def compile_test(test: str, number: int) -> Any:
         elif isinstance(node, ast.Call) and _names_identity(node):
             equal, (left, right, *rest) = _SAME[node.func.attr], node.args
             node.func.attr, node.args = equal, [_call(IDENTITY, left, left, right), _constant(node), *rest]
-        elif isinstance(node, ast.Name) and node.id in evaluators and id(node) not in constant:
-            node.id = EVALUATE
+        elif isinstance(node, ast.Name) and node.id in EVALUATORS and id(node) not in constant:
+            node.id = EVALUATE if isinstance(node.ctx, ast.Load) else node.id
         elif isinstance(node, ast.Attribute) and node.attr in EVALUATORS and ast.unparse(node.value) == "builtins":
             node.value, node.attr = ast.copy_location(ast.Name(EVALUATE, ast.Load()), node), "__call__"
         for field in ("body", "orelse", "finalbody"):

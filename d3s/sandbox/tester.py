@@ -328,7 +328,7 @@ def _member(module: str, name: Any) -> Any:
 
 
 def _refuse_evaluation(*arguments: Any, **named: Any) -> None:
-    refuse("eval, exec, compile or a module such as pickle, which would run what may be a text of the program")
+    refuse("eval, exec, compile or a module such as pickle, which may run text that the program wrote")
 
 
 def _line(verdict: bytes, reason: str) -> bytes:

@@ -106,10 +106,9 @@ def with_common_letters(gold: str, answer: str) -> tuple[str, str]:
 def _with_notation_of(text: str, other: str) -> str:
     r"""Write `\mathbb{R}` for R, and `\binom{n}{k}` for `C_n^k`, where the other answer does."""
     if r"\mathbb" in other:
-        text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
         if r"\mathbb" not in text:
             text = _NUMBER_SET.sub(r"\1\\mathbb{\2}", text)
-            text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
+        text = _SET_DIFFERENCE.sub(r"\1 \\setminus ", text)
     if r"\binom" in other and r"\binom" not in text:
         text = _COMBINATIONS.sub(lambda m: r"\binom{{{}}}{{{}}}".format(*filter(None, m.groups())), text)
     return text

@@ -163,7 +163,7 @@ def _is_placeholder(content: str | None) -> bool:
 
 
 def _names_a_kind(content: str | None) -> bool:
-    """Does a box hold but a kind of answer (`integer`, `ans`)? Beside other boxes it is a placeholder."""
+    """Does a box only name a kind of answer (`integer`, `ans`)? Beside other boxes it is a placeholder."""
     words = _UNPRINTED.sub(" ", content or "").lower().replace("/", " ").split()
     return any(word in _KINDS for word in words) and all(word in _KINDS | _PLACEHOLDER_WORDS for word in words)
 

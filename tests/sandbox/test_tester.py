@@ -40,6 +40,7 @@ VERDICTS = [
     ("class Pair:\n  def __init__(self, x): self.x = x\nassert pair(4).x == 4 and type(pair(4)) is Pair", PASSED),
     ("compile = f\nassert compile('4') == '4'\nassert eval(f('4')) == 4", REFUSED),
     ("assert list(map(eval, f(['4']))) == [4]", REFUSED), ("run = exec\nrun(f('y = 4'), {})", REFUSED),
+    ("from builtins import eval\nassert eval(f('4')) == 4", REFUSED),
     ("import builtins\nassert builtins.eval(f('4')) == 4", REFUSED), ("import pickle\nassert f(1) == 1", REFUSED),
     ("from code import interact\nassert f(1) == 1", REFUSED),
     ("import re\nassert re.compile(f('a')).match('a')", PASSED),
