@@ -16,8 +16,8 @@ from typing import Any
 
 from d3s.sandbox.wire import Broken, CannotCross, Frames, decode, encode
 
-# StopIteration would end a loop of the test as if all were well: it crosses as Exception. What is no Exception, such as
-# SystemExit, crosses as BaseException.
+# StopIteration would end a loop of the test as if all were well: it crosses as Exception. What is no Exception crosses
+# as BaseException, but for SystemExit, which tests of a command line expect.
 LEFT_OUT = (StopIteration, StopAsyncIteration, BaseExceptionGroup)
 STANDARD = [*vars(builtins).values(), *vars(decimal).values()]
 STANDARD += [
@@ -32,7 +32,7 @@ EXCEPTIONS = {
     kind.__name__: kind
     for kind in STANDARD
     if isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, LEFT_OUT)
-} | {"BaseException": BaseException}
+} | {"BaseException": BaseException, "SystemExit": SystemExit}
 
 
 class Peer:
@@ -50,6 +50,7 @@ class Peer:
         self._perform, self._resolve = perform, resolve
         self.encode = lambda value: encode(value, export, extend)
         self.failure: BaseException | None = None  # why nothing can be asked any more
+        self.raised: BaseException | None = None  # the last exception that the other side answered
 
     def request(self, *request: Any) -> Any:
         """Return the answer, or raise the exception that the other side answered.
@@ -64,6 +65,7 @@ class Peer:
             elif kind == "v":
                 return content
             else:
+                self.raised = content
                 raise content
 
     def serve(self) -> None:

@@ -128,8 +128,8 @@ class Tester:
         code, tree = compile_test(test, number), parse(test)
         try:
             exec(code, self.namespace)
-        except SystemExit as end:  # of `sys.exit(pytest.main())`; one of the program arrives as BaseException
-            if end.code:
+        except SystemExit as end:  # of `sys.exit(pytest.main())`
+            if end.code or end is self._peer.raised:
                 raise
         cases.run_cases(cases_of(tree), self.namespace)
         if found := useless_statement(tree):

@@ -3,6 +3,13 @@
 from tests.sandbox.programs import parse_programs
 
 HONEST = parse_programs(r"""
+=== names that LeetCode imports
+class Solution:
+    def smallest(self, matrix: List[List[int]], k: int) -> Optional[int]:
+        return nsmallest(k, chain.from_iterable(matrix))[-1] if matrix else None
+    def common(self, words): return Counter(words).most_common(1)[0][0] if words else math.inf
+--- assert Solution().smallest([[1, 5, 9], [10, 11, 13]], 3) == 9 and Solution().smallest([], 1) is None
+--- assert Solution().common(['b', 'a', 'b']) == 'b' and Solution().common([]) == float('inf')
 === values
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple

@@ -27,7 +27,8 @@ class Own(KeyError):
         (decimal.InvalidOperation("x"), "InvalidOperation", ("x",)),
         (ExceptionGroup("g", [ValueError()]), "Exception", ("g", "[ValueError()]")),
         *((kind(3), "Exception", (3,)) for kind in (StopIteration, StopAsyncIteration, unittest.SkipTest)),
-        *((kind(0), "BaseException", (0,)) for kind in (SystemExit, GeneratorExit, KeyboardInterrupt)),
+        *((kind(0), "BaseException", (0,)) for kind in (GeneratorExit, KeyboardInterrupt)),
+        (SystemExit(0), "SystemExit", (0,)),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -72,6 +73,8 @@ def call(function):
         ("def loop(): yield stop(1)\nassert list(loop()) == []", FAILED),
         ("try: fail('SystemExit', 0)\nexcept Exception: pass", FAILED),
         ("try: fail('GeneratorExit')\nexcept Exception: pass", FAILED),
+        ("try: fail('SystemExit', 2)\nexcept SystemExit as end: assert end.code == 2\nelse: assert 0", PASSED),
+        ("fail('SystemExit', 0)", FAILED),
         ("fail('AssertionError')", FAILED),
         ("fail('MemoryError')", MEMORY),
         ("def wrong(): assert 1 == 2\ncall(wrong)", FAILED),
