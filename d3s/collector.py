@@ -124,7 +124,7 @@ class Collector:
             done += 1
             if (now := time.monotonic()) - shown > EVERY_S:
                 shown = now
-                self.look.say(f"step {step + 1}: {done:,} of {len(own) * n:,} responses after {now - started:,.0f} s")
+                self.look.progress(step, done, len(own) * n, now - started)
 
         groups = self.strategy.generate(
             engine=self.engine,

@@ -7,6 +7,11 @@ from typing import Any
 from d3s.common import printable, short
 
 FIRST = 16  # responses that are looked at
+SMALLER_STEPS = (
+    "lower train.prompts_per_step, rollout.num_generations or rollout.max_completion_length for shorter steps; "
+    "4, 8 and 256 are enough to see whether a model learns"
+)
+LONG_S = 600  # seconds left of a step's generation that are worth a hint
 
 
 def prompt_lines(
@@ -53,6 +58,7 @@ class FirstResponses:
 
     def __post_init__(self) -> None:
         self._seen: list[tuple[object, str, bool, bool]] = []
+        self._long_step_said = False
 
     @property
     def open(self) -> bool:
@@ -65,6 +71,21 @@ class FirstResponses:
             self._seen.append((problem, text, finished, answered))
             if not self.open and (found := self._problem()):
                 self.say(f"hint: {found}")
+
+    def progress(self, step: int, done: int, total: int, seconds: float) -> None:
+        """Say how far the generation of a long step is, and once what makes steps smaller.
+
+        Args:
+            step: 0-based.
+            done, total: responses of this rank.
+            seconds: since the generation began.
+        """
+        left = seconds / done * (total - done)
+        ends = f", {left / 60:,.0f} min left at this rate" if left > LONG_S else ""
+        self.say(f"step {step + 1}: {done:,} of {total:,} responses after {seconds:,.0f} s{ends}")
+        if ends and not self._long_step_said:
+            self.say(f"hint: {SMALLER_STEPS}")
+            self._long_step_said = True
 
     def _problem(self) -> str | None:
         problems, texts, finished, answered = zip(*self._seen)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d3s.first_look import FIRST, FirstResponses, prompt_lines
+from d3s.first_look import FIRST, SMALLER_STEPS, FirstResponses, prompt_lines
 from d3s.tiny import byte_tokenizer
 
 OPTIONS = ("data.template", "rollout.max_completion_length", "reward.extraction")
@@ -53,6 +53,19 @@ def test_hint_needs_all_of_the_first_responses(flags):
     first = flags[:FIRST]
     expected = not any(finished for finished, _ in first) or not any(answered for _, answered in first)
     assert len(hints(responses)) == expected and not hints(responses[: FIRST - 1])
+
+
+def test_long_step_says_its_end_and_one_hint():
+    said = []
+    look = FirstResponses(said.append, *OPTIONS, None)
+    for done in (99, 100, 200):
+        look.progress(0, done, 1000, 100.0)
+    assert said == [
+        "step 1: 99 of 1,000 responses after 100 s, 15 min left at this rate",
+        f"hint: {SMALLER_STEPS}",
+        "step 1: 100 of 1,000 responses after 100 s, 15 min left at this rate",
+        "step 1: 200 of 1,000 responses after 100 s",
+    ]
 
 
 def test_greedy_responses_to_one_problem_are_equal():
