@@ -42,7 +42,7 @@ _LINKS = frozenset("a an the of for in on from with per each every his her their
 _TAILS = frozenset(
     (
         "ago all altogether apart away deep each farther faster further heavier high later left long longer old "
-        "older remain remaining shorter square tall taller times total wide younger"
+        "older only remain remaining shorter square tall taller them these those times total wide younger"
     ).split()
 )
 _NOT_PLURALS = frozenset(  # multiples and fractions, and words that are no nouns

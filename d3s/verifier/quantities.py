@@ -54,7 +54,7 @@ _TENS = {f"{word}ty": 10 * tens for tens, word in enumerate("twen thir for fif s
 _FRACTION_WORDS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
 _NUMBER_WORD = re.compile(r"(?:\\text\{\s*)?([A-Za-z]{3,9})(?:[- ]([A-Za-z]{3,8}))?(?:\s*\})?")
 _LEAD = re.compile(
-    r"(\\text\{\s*)?(?:about|approximately|exactly|around|roughly|(?:the )?(?:final )?answer(?: is|:)?"
+    r"(\\text\{\s*)?(?:about|approximately|exactly|only|just|around|roughly|(?:the )?(?:final )?answer(?: is|:)?"
     r"|the value of [A-Za-z] is|(?:so|thus|hence|therefore)\b,?|option|choice|approx\.?)"
     r"(?![A-Za-z])\s*(\})?\s*"
     r"|\\(?:approx|sim|Rightarrow|implies|therefore)(?![A-Za-z])\s*|\\text\{[A-Za-z ]{2,40}:\s*\}\s*",

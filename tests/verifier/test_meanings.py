@@ -101,6 +101,7 @@ FORMS = {
     "5 o'clock": (("5:00",), ("17 o'clock",)), "2:05": (("2:05",), ("2:5",)), "A: 1.5": (("A", "A: 1.5"), ("A: 1,5",)),
     "A: 3/4": (("A: 0.75",), ("A: 3, 4",)), r"A\subset B": ((r"B\supset A",), (r"B\subset A",)),
     r"A\subseteq B": ((r"B\supseteq A",), (r"A\supseteq B",)),
+    "6": ((r"\text{only }6", "just 6"), (r"\text{not only }6", r"\text{only }7")),
     "90 minutes": (("1.5 hours",), ("1.6 hours", "1.5 days")),
     "2 days": (("48 hours",), ("24 hours",)), "x = 7": ((r"\text{Therefore } x = 7", r"\text{Final answer: }7"),
       ("8",)),

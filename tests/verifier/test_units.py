@@ -108,7 +108,7 @@ def test_measures_and_contents_of_text_that_are_units() -> None:
 COUNTED = """
 apples|red apples|distinct real roots|ordered pairs|people|children|ways|way|times|fish|sheep|boxes|months|paths
 left|in total|students in total|years older|dollars each|games per person|positive integers|perfect squares|solutions
-different ways|inches tall|pairs of shoes|high|lattice points|values|cookies left
+different ways|inches tall|pairs of shoes|high|lattice points|values|cookies left|only|of them|of these
 """
 CHANGING = """
 squared|cubed|tenths|hundredths|thousandths|fifths|halves|thirds|quarters|tens|hundreds|dozens|incorrect|wrong|false
