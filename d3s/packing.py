@@ -35,6 +35,7 @@ class Batch:
     actor_logprobs: Tensor | None = None  # [T] the actor's at the start of the step, where a pass computed them
     trainable: Tensor | None = None  # [T] bool, False: not sampled by the policy, or trained by another rollout
     sequence_ids: Tensor = field(init=False)  # [T] the rollout of each token
+    groups: list[int] = field(init=False)  # [rollouts] equal for rollouts of equal prompts
     starts: list[int] = field(init=False)  # [rollouts + 1] where each rollout's tokens begin
 
     def __post_init__(self) -> None:
@@ -42,6 +43,8 @@ class Batch:
         # NumPy repeats ten times as fast as torch, and there are ten million tokens in a step of the paper's size
         self.sequence_ids = torch.from_numpy(np.arange(len(lengths)).repeat(lengths))
         self.starts = [0, *lengths.cumsum().tolist()]
+        numbers: dict[bytes, int] = {}
+        self.groups = [numbers.setdefault(np.asarray(p, np.int64).tobytes(), len(numbers)) for p in self.prompts]
         if self.trainable is None:
             self.trainable = torch.ones(self.starts[-1], dtype=torch.bool)
 
@@ -99,58 +102,84 @@ def supervised_batch(samples: Sequence[tuple[list[int], list[int]]]) -> Batch:
 
 @dataclass
 class MicroBatch:
-    """S sequences packed into a row of L tokens, without padding, which predicts P response tokens."""
+    """S sequences packed into a row of L tokens, without padding, which predicts P response tokens.
+
+    A prompt that several of them have stands in the row once, before the response of the first.
+    """
 
     input_ids: Tensor  # [1, L]
     position_ids: Tensor  # [1, L] from 0 in every sequence
-    lengths: list[int]  # [S]
-    rows: Tensor  # [P] the position in the packed row that predicts each of them
+    lengths: list[int]  # [S] tokens of prompt and response
+    places: Tensor  # [sum of lengths] the position in the row of each token of each sequence
+    rows: Tensor  # [P] the position in the row that predicts each response token
     targets: Tensor  # [P] these response tokens
     flat: Tensor  # [P] indices of these tokens in the Batch's flat tensors
 
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens, at least one (see Batch.forward_lengths)."""
-    ids, positions, rows, targets, flat = [], [], [], [], []
-    offset = 0
+    """Pack these rollouts, rollout i with its first lengths[i] tokens, at least its prompt (see
+    Batch.forward_lengths)."""
+    ids, positions, places, rows, targets, flat = [], [], [], [], [], []
+    offset, begins = 0, {}  # group: where its prompt begins
     for i in sequences:
-        length = lengths[i]
-        first = len(batch.prompts[i]) - 1  # this position predicts the first response token
-        ids.append(np.concatenate([batch.prompts[i], batch.responses[i]])[:length])
-        positions.append(np.arange(length))
-        rows.append(np.arange(offset + first, offset + length))
-        targets.append(np.asarray(batch.responses[i])[: length - first])
-        flat.append(np.arange(batch.starts[i], batch.starts[i] + length - first))
-        offset += length
-    ids, positions, rows, targets, flat = (
-        torch.from_numpy(np.concatenate(x, dtype=np.int64)) for x in (ids, positions, rows, targets, flat)
+        prompt, size, length = batch.prompts[i], len(batch.prompts[i]), lengths[i]
+        if batch.groups[i] not in begins:
+            begins[batch.groups[i]] = offset
+            ids.append(prompt)
+            positions.append(np.arange(size))
+            offset += size
+        of_prompt = np.arange(size) + begins[batch.groups[i]]
+        ids.append(np.asarray(batch.responses[i])[: length - size])
+        positions.append(np.arange(size, length))
+        places.append(np.concatenate([of_prompt, np.arange(offset, offset + length - size)]))
+        rows.append(places[-1][size - 1 :])  # the last token of the prompt predicts the first one of the response
+        targets.append(np.asarray(batch.responses[i])[: length - size + 1])
+        flat.append(np.arange(batch.starts[i], batch.starts[i] + length - size + 1))
+        offset += length - size
+    ids, positions, places, rows, targets, flat = (
+        torch.from_numpy(np.concatenate(x, dtype=np.int64)) for x in (ids, positions, places, rows, targets, flat)
     )
-    return MicroBatch(ids[None], positions[None], [lengths[i] for i in sequences], rows, targets, flat)
+    return MicroBatch(ids[None], positions[None], [lengths[i] for i in sequences], places, rows, targets, flat)
+
+
+def packed_tokens(batch: Batch, sequences: list[int], lengths: list[int]) -> int:
+    """Tokens of the row in which `pack` puts these rollouts."""
+    prompts = {batch.groups[i]: len(batch.prompts[i]) for i in sequences}
+    return sum(prompts.values()) + sum(lengths[i] - len(batch.prompts[i]) for i in sequences)
 
 
 def dummy_micro_batch() -> MicroBatch:
     """One token without a target: a rank without work joins the collectives of the other ranks with it."""
     empty = torch.zeros(0, dtype=torch.long)
     token = torch.zeros(1, 1, dtype=torch.long)
-    return MicroBatch(token, token, [1], empty, empty, empty)
+    return MicroBatch(token, token, [1], token[0], empty, empty, empty)
 
 
-def split_by_tokens(sequences: list[int], lengths: list[int], max_tokens: int) -> list[list[int]]:
-    """Group sequences of similar length into micro-batches of at most max_tokens tokens.
+def split_by_tokens(
+    sequences: list[int], lengths: list[int], max_tokens: int, groups: Sequence[int]
+) -> list[list[int]]:
+    """Divide sequences into micro-batches of at most max_tokens tokens, with those of a group next to each other.
 
-    A sequence longer than max_tokens gets a micro-batch to itself; sequences of length 0 get none.
+    A shared prompt counts for each of its sequences. A sequence longer than max_tokens gets a micro-batch to itself;
+    sequences of length 0 get none.
+
+    Args:
+        lengths, groups: of all sequences; groups of similar length are next to each other too.
     """
-    groups: list[list[int]] = []
+    longest: dict[int, int] = {}
+    for i in sequences:
+        longest[groups[i]] = max(lengths[i], longest.get(groups[i], 0))
+    parts: list[list[int]] = []
     used = max_tokens
-    for i in sorted(sequences, key=lambda i: (-lengths[i], i)):
+    for i in sorted(sequences, key=lambda i: (-longest[groups[i]], groups[i], -lengths[i], i)):
         if lengths[i] == 0:
             continue
         if used + lengths[i] > max_tokens:
-            groups.append([])
+            parts.append([])
             used = 0
-        groups[-1].append(i)
+        parts[-1].append(i)
         used += lengths[i]
-    return groups
+    return parts
 
 
 def balance(sequences: list[int], lengths: list[int], ranks: int) -> list[list[int]]:

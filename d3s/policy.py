@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,29 +31,45 @@ FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 
 @dataclass
 class Layout:
-    """Boundaries of the S sequences of a packed row of L tokens, in the form that attention needs."""
+    """The S sequences of a packed row of L tokens, in the form that attention needs.
+
+    Attention alone sees whole sequences, each with its prompt; all other layers run a prompt once that sequences share.
+    """
 
     longest: int
     flash: torch.dtype | None = None  # precision of the flash kernel; None: sequences become padded rows for attention
     cu_seqlens: Tensor | None = None  # flash: [S + 1] int32
-    pad: Tensor | None = None  # [S, longest] packed position of each token; after a sequence's end, of its first token
-    unpad: Tensor | None = None  # [L] index of each packed token in the padded [S * longest]
+    # Packed positions: of padded rows [S, longest], after a sequence's end that of its first token; flash: of all
+    # sequences [sum of lengths], None if they share nothing.
+    pad: Tensor | None = None
+    unpad: Tensor | None = None  # [L] where each packed token first stands in `pad`, flat
 
     @classmethod
-    def of(cls, lengths: list[int], device: torch.device, dtype: torch.dtype, padded: bool = False) -> "Layout":
+    def of(
+        cls,
+        lengths: list[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        padded: bool = False,
+        places: Tensor | None = None,
+    ) -> "Layout":
         """The layout of sequences of these lengths, for a model whose parameters have this dtype.
 
         padded: for padded rows in any case.
+        places: see MicroBatch; None: one sequence after the other.
         """
         if torch.is_autocast_enabled(device.type):
             dtype = torch.get_autocast_dtype(device.type)
         longest, bounds = max(lengths), torch.tensor([0, *lengths]).cumsum(0)
+        places = torch.arange(int(bounds[-1])) if places is None else places
+        first = torch.from_numpy(np.unique(places.numpy(), return_index=True)[1])
         if device.type in FLASH_DEVICES and dtype in (torch.float16, torch.bfloat16) and not padded:
-            return cls(longest, dtype, bounds.to(device, torch.int32))
+            shared = (places.to(device), first.to(device)) if len(first) < len(places) else ()
+            return cls(longest, dtype, bounds.to(device, torch.int32), *shared)
         starts, positions = bounds[:-1, None], torch.arange(longest)
         real = positions < bounds.diff()[:, None]
-        pad = torch.where(real, starts + positions, starts)
-        return cls(longest, pad=pad.to(device), unpad=real.flatten().nonzero()[:, 0].to(device))
+        pad = places[torch.where(real, starts + positions, starts)]
+        return cls(longest, pad=pad.to(device), unpad=real.flatten().nonzero()[first, 0].to(device))
 
 
 def varlen_attn(*tensors: Tensor | int, **options: Any) -> Tensor:
@@ -81,8 +98,11 @@ def packed_attention(
     grouped = query.shape[1] != key.shape[1]
     if layout.flash:
         q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
+        if layout.pad is not None:
+            q, k, v = (x.index_select(0, layout.pad) for x in (q, k, v))
         ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
-        return varlen_attn(q, k, v, *ends, window_size=(-1, 0), scale=scale, enable_gqa=grouped)[None], None
+        out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), scale=scale, enable_gqa=grouped)
+        return (out if layout.unpad is None else out.index_select(0, layout.unpad))[None], None
 
     def as_rows(x: Tensor) -> Tensor:  # [1, heads, L, dim] -> [S, heads, longest, dim]
         rows = x[0].index_select(1, layout.pad.flatten())
@@ -380,7 +400,8 @@ class Policy(nn.Module):
 
     def _hidden(self, micro: MicroBatch, device: torch.device) -> Tensor:
         """The trunk's output [L, D] for a packed micro-batch."""
-        layout, ids = Layout.of(micro.lengths, device, self.lm.dtype, self.padded), micro.input_ids.to(device)
+        layout = Layout.of(micro.lengths, device, self.lm.dtype, self.padded, micro.places)
+        ids = micro.input_ids.to(device)
         if self.padded:
             rows = self.lm.base_model(input_ids=ids[0][layout.pad], use_cache=False).last_hidden_state
             return rows.flatten(0, 1).index_select(0, layout.unpad)

@@ -2,13 +2,14 @@
 
 import itertools
 import statistics
+from functools import cache
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, split_by_tokens
+from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, packed_tokens, split_by_tokens
 from d3s.policy import Policy
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=12)  # prompt, response
@@ -16,12 +17,11 @@ lengths = st.lists(st.integers(0, 50), max_size=40)
 
 
 def batch_of(sizes):
-    """A batch in which all tokens are different, numbered from 0."""
+    """A batch in which all tokens are different, but for prompts of equal length, which are equal."""
     counter = itertools.count()
-    prompts, responses = [], []
-    for prompt, response in sizes:
-        prompts.append(list(itertools.islice(counter, prompt)))
-        responses.append(list(itertools.islice(counter, response)))
+    tokens = cache(lambda length: list(itertools.islice(counter, length)))
+    prompts = [tokens(prompt) for prompt, _ in sizes]
+    responses = [list(itertools.islice(counter, response)) for _, response in sizes]
     flat = torch.arange(sum(r for _, r in sizes), dtype=torch.float32)
     return Batch(prompts, responses, flat, flat, flat)
 
@@ -38,18 +38,21 @@ def test_response_tokens_are_predicted_once_in_order(sizes, random):
     random.shuffle(order)
     cut = random.randrange(len(order) + 1)
     lengths = batch.forward_lengths()
-    parts = ([i for i in part if lengths[i]] for part in (order[:cut], order[cut:]))
+    parts = [[i for i in part if lengths[i]] for part in (order[:cut], order[cut:])]
     micros = [pack(batch, part, lengths) for part in parts if part]
     everything = torch.tensor([token for response in batch.responses for token in response], dtype=torch.long)
     assert sorted(i for m in micros for i in m.flat.tolist()) == list(range(len(everything)))
-    for m in micros:
+    for m, part in zip(micros, filter(None, parts)):
         assert torch.equal(m.targets, everything[m.flat])
-        assert torch.equal(m.input_ids[0, m.rows] + 1, m.targets)  # tokens of a rollout have consecutive numbers
-        edges = [0, *itertools.accumulate(m.lengths)]
-        assert edges[-1] == m.input_ids.shape[1]
-        for start, end in itertools.pairwise(edges):
-            assert m.position_ids[0, start:end].tolist() == list(range(end - start))
-            assert (m.input_ids[0, start:end].diff() == 1).all()
+        edges, rows = [0, *itertools.accumulate(m.lengths)], []
+        for i, (start, end) in zip(part, itertools.pairwise(edges), strict=True):
+            own, whole = m.places[start:end], [*batch.prompts[i], *batch.responses[i]]
+            assert m.input_ids[0, own].tolist() == whole[: lengths[i]]
+            assert m.position_ids[0, own].tolist() == list(range(lengths[i]))
+            rows += own[len(batch.prompts[i]) - 1 :].tolist()
+        assert m.rows.tolist() == rows
+        once = set(m.input_ids[0].tolist())  # no token of the batch twice, so a prompt stands in the row once
+        assert len(once) == m.input_ids.shape[1] == packed_tokens(batch, part, lengths)
 
 
 @given(sizes, st.data())
@@ -75,16 +78,20 @@ def test_chosen_tokens_by_rollout_match_a_loop(sizes, data):
     assert batch.rollouts_with(chosen).tolist() == [any(row) for row in rows for _ in row]
 
 
-@given(lengths, st.integers(1, 80))
-def test_micro_batches_fit_the_budget(lengths, budget):
-    groups = split_by_tokens(list(range(len(lengths))), lengths, budget)
-    assert sorted(itertools.chain(*groups)) == [i for i, n in enumerate(lengths) if n]
-    assert all(sum(lengths[i] for i in group) <= budget or len(group) == 1 for group in groups)
-    assert all(groups)
-    in_order = [lengths[i] for i in itertools.chain(*groups)]
-    assert in_order == sorted(in_order, reverse=True)  # sequences of similar length share a micro-batch
-    loads = [sum(lengths[i] for i in group) for group in groups]
-    assert all(load + lengths[after[0]] > budget for load, after in zip(loads, groups[1:]))  # none is closed early
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4)), max_size=40), st.integers(1, 80))
+def test_micro_batches_fit_the_budget(sequences, budget):
+    lengths, groups = map(list, zip(*sequences)) if sequences else ([], [])
+    parts = split_by_tokens(list(range(len(lengths))), lengths, budget, groups)
+    order = list(itertools.chain(*parts))
+    assert sorted(order) == [i for i, n in enumerate(lengths) if n]
+    assert all(sum(lengths[i] for i in part) <= budget or len(part) == 1 for part in parts)
+    assert all(parts)
+    runs = [[lengths[i] for i in run] for _, run in itertools.groupby(order, key=groups.__getitem__)]
+    assert len(runs) == len({groups[i] for i in order})  # sequences of a group stand next to each other
+    firsts = [run[0] for run in runs]
+    assert all(run == sorted(run, reverse=True) for run in [firsts, *runs])
+    loads = [sum(lengths[i] for i in part) for part in parts]
+    assert all(load + lengths[after[0]] > budget for load, after in zip(loads, parts[1:]))  # none is closed early
 
 
 @given(lengths, st.integers(1, 9))

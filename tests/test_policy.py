@@ -142,19 +142,22 @@ def test_in_place_lookup_matches_nn_embedding(padding_idx):
 
 @pytest.mark.parametrize("scaling", [0.25, 1.5])
 def test_packed_attention_matches_its_definition(device, scaling):
-    """softmax(scaling q k) v over the earlier tokens of the same sequence; two query heads to a key-value head."""
-    lengths, g = [2, 5, 1], torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(1, heads, sum(lengths), 4, generator=g).to(device) for heads in (4, 2, 2))
-    layout = module.Layout.of(lengths, torch.device(device), torch.float32)
-    result, _ = module.packed_attention(None, query, key, value, None, layout, scaling=scaling)
-    starts = [0, *torch.tensor(lengths).cumsum(0).tolist()]
-    for start, end in itertools.pairwise(starts):
-        for t in range(start, end):
+    """softmax(scaling q k) v over the earlier tokens of the same sequence; two query heads to a key-value head.
+
+    The first and the last sequence share their first two tokens.
+    """
+    sequences, g = [[0, 1, 2], [3, 4, 5, 6, 7], [8], [0, 1, 9, 10]], torch.Generator().manual_seed(0)
+    query, key, value = tensors = [torch.randn(1, heads, 11, 4, generator=g) for heads in (4, 2, 2)]
+    lengths, places = list(map(len, sequences)), torch.tensor([*itertools.chain(*sequences)])
+    layout = module.Layout.of(lengths, torch.device(device), torch.float32, places=places)
+    result, _ = module.packed_attention(None, *(x.to(device) for x in tensors), None, layout, scaling=scaling)
+    for sequence in sequences:
+        for end, t in enumerate(sequence, start=1):
             for head in range(4):
-                past = slice(start, t + 1)
+                past = sequence[:end]
                 weights = (scaling * key[0, head // 2, past].double() @ query[0, head, t].double()).softmax(0)
                 expected = weights @ value[0, head // 2, past].double()
-                torch.testing.assert_close(result[0, t, head].double(), expected, rtol=0, atol=1e-5)
+                torch.testing.assert_close(result[0, t, head].cpu().double(), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("mode", ["autocast", "half weights", "float32"])
@@ -176,7 +179,10 @@ def test_half_precision_runs_on_the_flash_kernel(pretended, gqa_model, monkeypat
         monkeypatch.setattr(module, "FLASH_DEVICES", devices)
         with torch.autocast("cuda", torch.bfloat16, enabled=mode == "autocast"), torch.no_grad():
             results.append(policy(micro, torch.ones_like(batch.selected), 1.0)[0].cpu())
-    assert calls == [(sum(micro.lengths), 2, 32)] * 2 * (mode != "float32")  # of two layers
+    assert calls == [(sum(micro.lengths), 2, 32)] * 2 * (
+        mode != "float32"
+    )  # of two layers, with the shared prompt twice
+    assert micro.input_ids.shape[1] == sum(micro.lengths) - 6
     torch.testing.assert_close(*results, rtol=0, atol=0.15)
     assert (results[0] - results[1]).abs().mean() < 0.02
 

@@ -85,7 +85,7 @@ class D3s:
         counts = batch.counts_of(batch.selected)
         divisors = denominators("selected", counts, counts, 0)
         lengths = batch.forward_lengths(batch.selected)
-        for group in split_by_tokens(list(range(len(kept))), lengths, self.max_tokens):
+        for group in split_by_tokens(list(range(len(kept))), lengths, self.max_tokens, batch.groups):
             micro = pack(batch, group, lengths)
             chosen = batch.selected[micro.flat]
             flat = micro.flat[chosen]

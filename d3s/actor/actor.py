@@ -1,9 +1,9 @@
 """The actor: the policy under training, on one process, under DDP or under DeepSpeed ZeRO-3.
 
 It computes only what selection kept and what has a gradient: dropped rollouts never arrive here, a kept rollout is run
-forward up to its last trained token, and the head computes the trained rows alone. Every rank holds the full (small)
-Batch and works on its shard of the sequences, so ranks agree on denominators and on the number of micro-batches without
-communication.
+forward up to its last trained token, a prompt once for all its rollouts in a micro-batch, and the head computes the
+trained rows alone. Every rank holds the full (small) Batch and works on its shard of the sequences, so ranks agree on
+denominators and on the number of micro-batches without communication.
 """
 
 from __future__ import annotations
@@ -235,13 +235,13 @@ class Actor:
             tally = Tally()
             self.optimizer.zero_grad()
 
-        self.micro_batches.run(backward, forget, batch, shards, lengths)
+        forwarded = self.micro_batches.run(backward, forget, batch, shards, lengths)
         self._require_finite("loss", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
         self.placement.exchange_gradients()
         norm = self.placement.step(partial(self._require_finite, "gradient norm"))
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}
         run = [lengths[i] for i in sequences]
-        cost = {"forwarded": sum(run), "pairs": causal_pairs(run), "rows": int(work.rows[sequences].sum())}
+        cost = {"forwarded": forwarded, "pairs": causal_pairs(run), "rows": int(work.rows[sequences].sum())}
         return tally.gathered(self.accelerator) | {"grad_norm": norm} | balanced | cost
 
     def _loss(

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.distributed import heartbeat
-from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, split_by_tokens
+from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, packed_tokens, split_by_tokens
 
 Work = Callable[[MicroBatch, bool], None]
 
@@ -46,7 +46,7 @@ class MicroBatches:
         batch: Batch,
         shards: list[list[int]],
         lengths: list[int],
-    ) -> None:
+    ) -> int:
         """Call `work(micro-batch, whether it is the last)` for each micro-batch of this rank. Collective.
 
         Args:
@@ -54,13 +54,14 @@ class MicroBatches:
             shards: the sequences of each rank.
             lengths: tokens of each sequence.
 
+        Returns: tokens of all ranks' micro-batches, in which a prompt that sequences share is one.
         Raises: SequenceMemoryError if every micro-batch has a single sequence, UserError under ZeRO-3.
         """
         while True:
-            splits = [split_by_tokens(shard, lengths, self.max_tokens) for shard in shards]
+            splits = [split_by_tokens(shard, lengths, self.max_tokens, batch.groups) for shard in shards]
             fits = self._run_once(work, batch, splits, lengths)
             if fits if self.zero3 else self._fits_everywhere(fits):
-                return
+                return sum(packed_tokens(batch, group, lengths) for split in splits for group in split)
             groups = [group for split in splits for group in split]
             largest = max(sum(lengths[i] for i in group) for group in groups)
             smaller = min(self.max_tokens, largest) // 2 if any(len(group) > 1 for group in groups) else 0

@@ -20,6 +20,7 @@ from tests.helpers.actors import (
     make_actor,
     make_batch,
     nothing_changes,
+    tokens_to_run,
     update,
 )
 from tests.helpers.models import save_random_model
@@ -78,7 +79,7 @@ def test_logprobs_run_wanted_tokens_only(gqa_model, reference):
     partial = torch.stack(actor.compute_logprobs(batch, reference, wanted=batch.selected))
     assert_same_values(partial[:, batch.selected], full[:, batch.selected])
     assert not partial[:, ~batch.selected].any()
-    assert rows == {"trunk": sum(batch.forward_lengths(batch.selected)), "head": batch.selected.sum()}
+    assert rows == {"trunk": tokens_to_run(batch, batch.selected), "head": batch.selected.sum()}
     assert rows["trunk"] < 0.8 * sum(batch.forward_lengths()) and rows["head"] < 0.5 * len(batch.selected)
     assert not actor.compute_logprobs(batch, reference, wanted=batch.selected, entropies=False)[1].any()
 
@@ -195,11 +196,11 @@ def test_tokens_without_gradient_are_not_run(gqa_model, kind, normalizer):
     computed = batch.rollouts_with(trained) if kind == "gspo" else trained
     rows = count_rows(actor.policy)
     metrics = assert_update_is_exact(actor, batch, load_reference(gqa_model))
-    assert rows == {"trunk": sum(batch.forward_lengths(computed)), "head": computed.sum()}
+    assert rows == {"trunk": tokens_to_run(batch, computed), "head": computed.sum()}
     assert metrics["selection/tokens_forwarded"] == rows["trunk"] < 0.8 * sum(batch.forward_lengths())
     with_kl = make_actor(gqa_model, *settings, "loss.beta=0.1")
     batch.old_logprobs, batch.ref_logprobs = None, batch.rollout_logprobs
-    assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == sum(batch.forward_lengths(batch.selected))
+    assert update(with_kl, batch)[0]["selection/tokens_forwarded"] == tokens_to_run(batch, batch.selected)
 
 
 @pytest.mark.parametrize("normalizer", ["selected", "sequence"])
@@ -256,7 +257,7 @@ def test_updates_without_gradient_take_no_step(gqa_model):
     """After a first step, momentum and weight decay alone would still move the parameters."""
     actor, batch = make_actor(gqa_model, "optim.weight_decay=0.1", "optim.num_minibatches=8"), make_batch()
     metrics, steps = update(actor, batch)
-    assert metrics["optimizer_steps"] == len(steps) == (batch.counts_of(batch.selected) > 0).sum() == 3
+    assert metrics["optimizer_steps"] == len(steps) == (batch.counts_of(batch.selected) > 0).sum() == 4
     batch.advantages[batch.selected] = 0.0
     with nothing_changes(actor):
         metrics, steps = update(actor, batch)

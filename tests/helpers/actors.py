@@ -16,7 +16,7 @@ from d3s.config.load import load_config
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
 
-SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
+SIZES = [(6, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 
 ONE, FEW = (f"train.max_tokens_per_microbatch={tokens}" for tokens in (1, 30))  # one rollout or two in a micro-batch
 LOSS_CASES = [
@@ -34,9 +34,14 @@ LOSS_CASES = [
 
 
 def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: float = 0.4) -> Batch:
-    """Random tokens and selection. The second rollout has no selected token; the last but one none after its third."""
+    """Random tokens and selection; prompts of equal length are equal.
+
+    The second rollout has no selected token; the last but one none after its third.
+    """
     g = torch.Generator().manual_seed(seed)
     prompts, responses = ([torch.randint(0, 257, (pair[i],), generator=g).tolist() for pair in sizes] for i in (0, 1))
+    first = {len(prompt): prompt for prompt in reversed(prompts)}
+    prompts = [first[len(prompt)] for prompt in prompts]
     lengths = torch.tensor([r for _, r in sizes])
     advantages = torch.randn(len(sizes), generator=g).repeat_interleave(lengths)
     total = len(advantages)
@@ -46,6 +51,12 @@ def make_batch(sizes: list[tuple[int, int]] = SIZES, seed: int = 0, fraction: fl
         batch.selected[batch.tokens_of(1)] = False
         batch.selected[batch.tokens_of(len(sizes) - 2).start + 3 : batch.tokens_of(len(sizes) - 2).stop] = False
     return batch
+
+
+def tokens_to_run(batch: Batch, wanted: Tensor) -> int:
+    """Tokens of equal prompts once, and of each response those before its last wanted token."""
+    run = [(prompt, length) for prompt, length in zip(batch.prompts, batch.forward_lengths(wanted)) if length]
+    return sum(map(len, {tuple(p) for p, _ in run})) + sum(length - len(p) for p, length in run)
 
 
 def make_actor(path: Path, *overrides: str, teacher: str | None = None) -> Actor:
