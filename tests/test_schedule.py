@@ -52,16 +52,6 @@ def test_n_and_k_follow_their_shapes(p, n_init, n_final, k_init, k_final, n_shap
         assert n % 2 == 0
 
 
-@given(progress, progress, sizes, sizes, fractions, fractions, shapes)
-def test_n_and_k_are_monotonic(p, q, n_init, n_final, k_init, k_final, shape):
-    early, late = (
-        downsampling_schedule(x, n_init, n_final, k_init, k_final, SHAPES[shape], SHAPES[shape])
-        for x in (min(p, q), max(p, q))
-    )
-    assert (late[0] - early[0]) * (n_final - n_init) >= 0
-    assert (late[1] - early[1]) * (k_final - k_init) >= -1e-15
-
-
 def test_learning_rates_match_hand_values():
     def rates(shape, warmup=0):
         optim = OptimConfig(learning_rate=2.0, lr_schedule=shape, warmup_steps=warmup)
