@@ -43,11 +43,6 @@ def test_forward_passes_match_the_table(overrides, passes):
     assert {name for name in names if decided[name]} == passes
 
 
-def test_a_step_that_trains_all_tokens_ranks_none():
-    passes = forward_passes(config(ACTOR, ENTROPIES, TWO), 1.0)
-    assert passes.selected_tokens and not passes.kept_rollouts
-
-
 @pytest.mark.parametrize(
     ("mode", "weights", "metrics"),
     [
