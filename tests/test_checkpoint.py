@@ -104,24 +104,14 @@ def test_failed_save_leaves_earlier_checkpoints(run, path, error):
     assert names(run) == ["step_000001", "step_000002"] and find_resume(run, "auto") == path
 
 
-@pytest.mark.parametrize("calls", range(1, 8))
-def test_interrupted_save_is_never_published_incomplete(run, monkeypatch, calls):
-    """An exception at any flush stands for a kill: the checkpoint is complete or does not exist under its name."""
-    flush, flushed = checkpoints.flush_to_disk, []
-
-    def interrupt(path):
-        flushed.append(path)
-        if len(flushed) == calls:
-            raise KeyboardInterrupt
-        flush(path)
-
-    monkeypatch.setattr(checkpoints, "flush_to_disk", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        save(run, 3)
-    assert not (run / "checkpoints" / "step_000003").exists()
-    assert find_resume(run, "auto").name == "step_000002"
-    monkeypatch.setattr(checkpoints, "flush_to_disk", flush)
-    assert find_resume(run, "auto") != save(run, 3) == find_resume(run, "auto")  # over the remains
+def test_all_is_on_the_disk_before_it_is_published(run, monkeypatch):
+    """Every file and the folder that names them, then the folder of checkpoints. ResumedRun, below, has the kills."""
+    events, replace = [], checkpoints.replace_directory
+    monkeypatch.setattr(checkpoints, "flush_to_disk", lambda path: events.append(path.name))
+    monkeypatch.setattr(checkpoints, "replace_directory", lambda *paths: events.append("published") or replace(*paths))
+    save(run, 3)
+    assert sorted(events[:-2]) == sorted([*FILES, MANIFEST, ".step_000003.partial"])
+    assert events[-2:] == ["published", "checkpoints"]
 
 
 class Counter(SimpleNamespace):
