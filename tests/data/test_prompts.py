@@ -94,35 +94,25 @@ def test_ignored_system_prompts_are_refused():
         render_prompt("1+1?", "chat", tokenizer, ChatOptions("Be brief."))
 
 
-class AddsBosToken:
-    """A tokenizer that prepends <s> (token 1), as Llama's does."""
+@given(
+    st.text(max_size=20), st.sampled_from(["plain", "chat"]), st.sampled_from(["", "<s> "]), st.integers(0, 2),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_prompts_begin_once_and_get_no_end_appended(text, template, before, ends, opened, written):
+    """A chat template writes all of its tokens, and a text that begins with the first one gets no second one.
 
-    bos_token, chat_template = "<s>", "{{ bos_token }}"
-
-    def __call__(self, text, add_special_tokens):
-        return {"input_ids": [1] * (add_special_tokens + text.startswith("<s>")) + [2]}
-
-    def apply_chat_template(self, turns, tokenize, add_generation_prompt):
-        return "<s>" + turns[0]["content"]
-
-
-def test_prompts_have_one_bos_token(tmp_path):
-    (tmp_path / "own.txt").write_text("<s>{problem}")
-    for template in ("plain", "chat", str(tmp_path / "own.txt")):
-        assert encode_prompts([problem("1+1?")], template, AddsBosToken(), 500).ids[0].count(1) == 1
-
-
-@given(st.text(max_size=20), st.sampled_from(["", "<s> "]), st.integers(0, 2), st.booleans())
-def test_prompts_keep_the_beginning_and_drop_what_is_appended(text, before, ends, written):
-    """A tokenizer that ends every text would have the model continue after an end; one that the text has stays."""
+    A tokenizer that ends every text would have the model continue after an end; one that the text has stays.
+    """
     tokenizer = byte_tokenizer()
     tokenizer.add_tokens(["<s>", "</s>"], special_tokens=True)
+    tokenizer.bos_token, tokenizer.chat_template = "<s>", "{{ messages[0].content }}"
     form, ids = before + "$A" + " </s>" * ends, tokenizer.convert_tokens_to_ids
     special = [(name, ids(name)) for name in ("<s>", "</s>")]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=form, special_tokens=special)
-    text += "1" + "</s>" * written
-    expected = [ids("<s>")] * bool(before) + tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert encode_prompts([problem(text)], "plain", tokenizer, 500).ids == [expected]
+    problems = [problem("<s>" * opened + text + "1" + "</s>" * written)]
+    encoded = encode_prompts(problems, template, tokenizer, 500)
+    first = [ids("<s>")] * bool(before and template == "plain" and not opened)
+    assert encoded.ids == [first + tokenizer(encoded.texts[0], add_special_tokens=False)["input_ids"]]
 
 
 def test_default_template_follows_the_tokenizer():
