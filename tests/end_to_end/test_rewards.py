@@ -1,11 +1,10 @@
-"""Own rewards and rules through train.py on one and two ranks, and failing rewards."""
+"""Own rewards and rules through train.py on one and two ranks. tests/test_trainer_faults.py has failing rewards."""
 
 import pytest
 
-from d3s.data.problems import problem_order
-from tests.helpers.command_line import complete, lines, run
+from tests.helpers.command_line import complete, lines
 from tests.helpers.data_files import write_rows
-from tests.helpers.small_run import arguments, parameters, same_run
+from tests.helpers.small_run import arguments, parameters
 
 HERE = "tests.helpers.rewards"
 RULES = {
@@ -49,21 +48,3 @@ def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
     assert own and all(s["token_advantages"][0] == pytest.approx(s["advantage"], abs=1e-6) for s in own)
     left, right = (parameters(tmp_path / name / "model") for name in ("one", "two"))
     assert max((left[key] - right[key]).abs().max().item() for key in left) < 2e-5
-
-
-def test_failing_rewards_lose_no_step(tied_model, tmp_path, monkeypatch):
-    """The run ends with one sentence after a checkpoint of the last step, from which a mended function continues."""
-    problems = [{"problem": f"{i}+{i}=", "answer": "?"} for i in range(12)]
-    problems[problem_order(12, 0, 9, 1)[0]]["problem"] = "fatal"  # asked in the third step
-    more = [f"data.path={write_rows(tmp_path / 'problems.jsonl', problems)}", "checkpoint.every=0"]
-    more.append(f"reward.functions=[{HERE}:fails_later]")
-    commands = {name: [*arguments(tied_model, tmp_path / name), *more] for name in ("whole", "failed")}
-    code, output = run(commands["failed"])
-    assert code == 2 and "Traceback" not in output
-    [error] = [line for line in output.splitlines() if line.startswith("error: ")]
-    assert "fails_later raised RuntimeError: cannot judge this" in error and "step 2 is saved in" in error
-    assert len(lines(tmp_path / "failed" / "metrics.jsonl")) == 2
-    monkeypatch.setenv("REWARD_IS_MENDED", "1")
-    for command in (commands["whole"], [*commands["failed"], "--resume", "auto"]):
-        complete(command)
-    assert same_run(tmp_path / "whole", tmp_path / "failed")

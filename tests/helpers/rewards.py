@@ -1,7 +1,5 @@
 """Reward functions for training in tests: reward.functions=[tests.helpers.rewards:NAME]."""
 
-import os
-
 from d3s.reward import Scored
 
 
@@ -34,10 +32,3 @@ def dense(response: str, answer: str) -> Scored:
     """The share of vowels, with a reward on every one of them."""
     spans = [(i, i + 1, 1 / 8) for i, character in enumerate(response) if character in "aeiou"]
     return Scored(len(spans) / 8, {"vowels": len(spans)}, spans)
-
-
-def fails_later(response: str, answer: str, row: dict) -> float:
-    """even_length; raises on the problem "fatal" until the environment says that it is mended."""
-    if row["problem"] == "fatal" and "REWARD_IS_MENDED" not in os.environ:
-        raise RuntimeError("cannot judge this")
-    return even_length(response, answer)
