@@ -16,15 +16,14 @@ runpy.run_path("{ROOT}/train.py", run_name="__main__")
 """
 
 
-def test_single_run_survives_kills_and_a_full_disk(finished_runs, tied_model, tmp_path, no_process_stays):
-    """Killed also right before a complete checkpoint gets its name; after a full disk, earlier checkpoints remain."""
+def test_single_run_survives_a_kill_and_a_full_disk(finished_runs, tied_model, tmp_path, no_process_stays):
+    """Killed right before a complete checkpoint gets its name; after a full disk, earlier checkpoints remain."""
     folder = tmp_path / "run"
     checkpoints = folder / "checkpoints"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
-    for fault, saved in (("kill:logprobs:2:0", 1), ("kill:rename:3:0", 2)):
-        code, output = run_with_fault(fault, options)
-        assert code == -9, f"{fault}\n{output}"
-        assert_readable(folder, saved)
+    code, output = run_with_fault("kill:rename:3:0", options)
+    assert code == -9, output
+    assert_readable(folder, 2)
     [unnamed] = checkpoints.glob(".*000003*")
     assert_matches_manifest(unnamed)
     code, output = run_with_fault("full:checkpoint:4:0", options)
@@ -44,16 +43,12 @@ def test_logged_metrics_are_the_documented_ones(finished_runs):
 
 
 def test_ddp_run_survives_lost_ranks(finished_runs, tied_model, tmp_path, no_process_stays):
-    """One run, resumed after each fault: a rank hangs, then one is killed in phases after which the other waits for it.
-
-    The one that waits too long names the other.
-    """
+    """One run, resumed after each fault: a rank hangs, and the one that waits too long names it; then one is killed."""
     folder = tmp_path / "run"
     options = [*arguments(tied_model, folder), "--resume", "auto"]
     for fault, step, more in (
         ("sleep:generate:3:1", 3, ["train.collective_timeout_s=12"]),
         ("kill:update:3:1", 3, []),
-        ("kill:checkpoint:4:1", 4, []),
     ):
         code, output = run_with_fault(fault, [*options, *more], "ddp")
         assert code == 1, f"{fault}\n{output}"

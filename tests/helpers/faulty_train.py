@@ -25,7 +25,6 @@ from tests.helpers.command_line import ROOT
 # A public function that runs in the middle of each phase, and whether the fault comes before or after its first call.
 SEAMS = {
     "generate": ("d3s.reward:RewardFunction", "submit", "before"),  # other responses are still being generated
-    "logprobs": ("d3s.policy:Policy", "forward", "before"),
     "update": ("torch:Tensor", "backward", "before"),
     "checkpoint": ("d3s.actor:Actor", "save", "after"),  # the directory holds this rank's weights and no manifest
     "rename": ("os", "rename", "before"),  # the checkpoint is complete under its temporary name
