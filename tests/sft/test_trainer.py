@@ -1,5 +1,7 @@
 """A supervised run in this process: pruned gradients against a full computation, order, metrics."""
 
+import signal
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -136,6 +138,15 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
     before, after = (masked_gradients(path, held_out)[0] for path in (tied_model, tmp_path / "run" / "model"))
     assert shown == [f"{value:.4f}" for value in (before, *measured.values())]
     assert measured[5] == pytest.approx(after, rel=1e-4)
+
+
+def test_signal_finishes_the_step_and_saves(trainer, tmp_path, monkeypatch):
+    run = trainer("checkpoint.every=0")
+    update = run.update
+    monkeypatch.setattr(run, "update", lambda batch: signal.raise_signal(signal.SIGTERM) or update(batch))
+    assert run.train() == 128 + signal.SIGTERM
+    assert [step["step"] for step in lines(tmp_path / "run/metrics.jsonl")] == [1]
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_000001"]
 
 
 def test_failing_evaluation_loses_no_step_that_is_due(trainer, tmp_path, monkeypatch):
