@@ -45,14 +45,6 @@ def test_run_writes_directory_and_loadable_model(base_model, tmp_path, monkeypat
         (["rollout.max_completion_length=2048"], "less than the model's 512 positions"),
         (["reward.functions=[d3s.common:printable]"], "d3s.common:printable needs 'text', which is no argument"),
         (["reward.functions=[tests.helpers.rewards:as_text]"], "as_text returned '1', expected a finite number"),
-        (
-            ["eval.reward=trl:tests.helpers.rewards:as_text"],
-            "eval.reward: trl:tests.helpers.rewards:as_text needs 'resp",
-        ),
-        (
-            ["reward.shaper=tests.helpers.rewards:as_text"],
-            "reward.shaper: tests.helpers.rewards:as_text returned the sp",
-        ),
         (["data.max_prompt_length=3", "data.overlong_prompts=error"], "expected at most 3;"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
