@@ -12,7 +12,7 @@ from d3s.config.schema import Config
 from d3s.schedule import planned_curve, schedule_bounds
 from tests.helpers.command_line import complete, lines, timeless
 from tests.helpers.rounding import assert_same_way
-from tests.helpers.small_run import parameters, same_parameters, same_run
+from tests.helpers.small_run import parameters, same_run
 from tests.helpers.training import B, train
 
 NEED_VLLM = ("carry_over", "latr")  # tests/rollout/test_strategies.py
@@ -61,14 +61,6 @@ def test_overlay_trains_and_resumes(overlay, tied_model, gqa_model, tmp_path):
     shutil.rmtree(resumed / "model")
     train(tied_model, resumed, [str(overlay)], options, checkpoint=resumed / "checkpoints" / "step_000001")
     assert same_run(whole, resumed)
-
-
-def test_all_tokens_are_the_same_by_every_rule(tied_model, gqa_model, tmp_path):
-    """Of distillation with K = 1, bitwise; the student's entropies, the gap or both have nothing to choose."""
-    options = [f"loss.reference={gqa_model}", "schedule.k_init=1", "schedule.k_final=1", "train.steps=2"]
-    for name in ("distill", "distill_gap", "distill_tip"):
-        train(tied_model, tmp_path / name, [f"configs/method/{name}.yaml"], options)
-        assert same_parameters(tmp_path / "distill/model", tmp_path / name / "model")
 
 
 # --- problems and a share that follow earlier outcomes ----------------------------------------------------------------
