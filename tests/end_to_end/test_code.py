@@ -26,19 +26,14 @@ def base():
 
 
 def test_training_runs_programs_in_the_sandbox(base, tmp_path):
-    """The scores of the written samples are those of Python; two ranks repeat the rewards."""
-    files, metrics = ["configs/tiny.yaml", "configs/code.yaml", "tests/helpers/small.yaml"], []
-    for launcher in ("single", "ddp"):
-        folder = tmp_path / launcher
-        complete(["train.py", "--config", *files, f"model.name={base}", *SMALL, f"train.output_dir={folder}"], launcher)
-        metrics.append(lines(folder / "metrics.jsonl"))
-    assert len(metrics[0]) == 2 and sum(step["rewards/ExpressionReward/pass_rate"] for step in metrics[0]) > 0
-    assert all(step[f"reward/{name}"] == 0 for step in metrics[0] for name in ("timeouts", "out_of_memory", "refused"))
-    for sample in lines(tmp_path / "single" / "samples" / "step_000001.jsonl"):
+    """The scores of the written samples are those of Python. test_rewards.py has two ranks."""
+    files = ["configs/tiny.yaml", "configs/code.yaml", "tests/helpers/small.yaml"]
+    complete(["train.py", "--config", *files, f"model.name={base}", *SMALL, f"train.output_dir={tmp_path}"])
+    metrics = lines(tmp_path / "metrics.jsonl")
+    assert len(metrics) == 2 and sum(step["rewards/ExpressionReward/pass_rate"] for step in metrics) > 0
+    assert all(step[f"reward/{name}"] == 0 for step in metrics for name in ("timeouts", "out_of_memory", "refused"))
+    for sample in lines(tmp_path / "samples" / "step_000001.jsonl"):
         assert (sample["reward"] == 1.0) == passes(sample)
-    for one, two in zip(*metrics, strict=True):
-        for name in ("reward/mean", "rewards/ExpressionReward/all_passed", "rewards/ExpressionReward/pass_rate"):
-            assert two[name] == pytest.approx(one[name], abs=1e-6)
 
 
 def passes(sample: dict) -> bool:
