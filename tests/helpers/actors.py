@@ -20,9 +20,7 @@ SIZES = [(6, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and respo
 
 ONE, FEW = (f"train.max_tokens_per_microbatch={tokens}" for tokens in (1, 30))  # one rollout or two in a micro-batch
 LOSS_CASES = [
-    ["loss.kind=grpo", "loss.normalizer=selected"],
     ["loss.kind=grpo", "loss.normalizer=all", "loss.epsilon_high=0.28", ONE],
-    ["loss.kind=grpo", "loss.normalizer=sequence"],
     ["loss.kind=grpo", "loss.normalizer=constant", "rollout.temperature=0.7"],
     ["loss.kind=gspo", "loss.normalizer=sequence", "loss.epsilon=0.03", "loss.epsilon_high=0.04", FEW],
     ["loss.kind=gspo", "loss.normalizer=selected", "loss.epsilon=0.9", "rollout.temperature=0.7"],
