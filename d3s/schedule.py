@@ -89,9 +89,9 @@ def downsampling_schedule(
 ) -> tuple[int, float]:
     """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress.
 
-    N is exactly n_init where s(p) = 0 and n_final where s(p) = 1. In between it is the nearest even number in their
-    range: with right/wrong rewards the subset of largest variance is half right and half wrong, and an odd N would
-    tilt it to one side.
+    N is exactly n_init where s(p) = 0 and n_final where s(p) = 1. In between it is the nearest even number: with
+    right/wrong rewards the subset of largest variance is half right and half wrong, and an odd N would tilt it to one
+    side.
 
     Args:
         progress: fraction of training done; values outside [0, 1] are clipped.
@@ -101,9 +101,7 @@ def downsampling_schedule(
     p = min(max(progress, 0.0), 1.0)
     change = n_shape(progress=p)
     n = n_init + change * (n_final - n_init)
-    n_low, n_high = sorted((n_init, n_final))
-    even = min(max(2 * math.floor(n / 2 + 0.5), n_low + n_low % 2), n_high - n_high % 2)
-    n = n_init if n_init == n_final else {0.0: n_init, 1.0: n_final}.get(change, even)
+    n = n_init if n_init == n_final else {0.0: n_init, 1.0: n_final}.get(change, 2 * math.floor(n / 2 + 0.5))
     k = k_init + k_shape(progress=p) * (k_final - k_init)
     k_low, k_high = sorted((k_init, k_final))
     return n, min(max(k, k_low), k_high)

@@ -38,6 +38,16 @@ def test_selection_is_optimal_among_the_eligible(table, data):
             assert got == pytest.approx(best_variance(pool, size), rel=1e-7, abs=1e-30)
 
 
+@given(st.integers(0, 1000), st.integers(1, 64))
+def test_no_exchange_of_rollouts_adds_variance(seed, keep):
+    """Of 64, too many for every subset."""
+    values = torch.randn(64, generator=seeded(seed), dtype=torch.float64).exp()
+    chosen = select_rollouts(values[None], keep)[0]
+    kept, dropped = values[chosen], values[~chosen]
+    mean, square = ((x.sum() - x[:, None] + y) / keep for x, y in ((kept, dropped), (kept**2, dropped**2)))
+    assert ((square - mean**2) <= variance(kept.tolist()) + 1e-9).all()
+
+
 @given(value_tables(3, 6), st.data(), st.sampled_from([0.0, 1.0]) | st.floats(0, 1))
 def test_every_selector_fills_its_budget(table, data, cross_share):
     keep = data.draw(st.integers(1, len(table[0])))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from d3s.evaluation import pass_at_k
 from d3s.evaluation.estimators import majority, parse_ks
 from d3s.evaluation.files import Sample
-from d3s.evaluation.results import summarize
+from d3s.evaluation.results import metric_values, summarize
 
 
 def test_pass_at_k_of_impossible_numbers_is_refused():
@@ -103,3 +103,9 @@ def test_partial_scores_are_not_right():
     result = summarize([group], "unit", (1,))
     assert result.right == [2] and result.no_answer == 0
     assert {name: e.value for name, e in result.estimates.items()} == {"pass@1": 0.5, "avg@n": 0.75, "maj@n": 0}
+
+
+def test_only_the_first_voters_vote():
+    groups = [[WRONG, CORRECT, CORRECT], [CORRECT, WRONG, WRONG]]
+    assert metric_values(groups, (1,))["maj@n"].tolist() == [1, 0]
+    assert metric_values(groups, (1,), voters=1)["maj@n"].tolist() == [0, 1]
