@@ -12,7 +12,7 @@ from benchmarks.speed.dense_grpo import DenseGrpo
 from d3s.advantage import group_advantages
 from d3s.flops import TRAINED, ModelShape, forward_flops
 from d3s.loss import denominators, grpo_loss
-from d3s.packing import Batch, causal_pairs, pack, split_by_tokens
+from d3s.packing import Batch, causal_pairs, pack, packed_tokens, split_by_tokens
 from d3s.policy import Policy, SelectedRowHead, compile_layers, packed_attention
 from d3s.selector import advantage_entropy, select_rollouts, top_tokens
 
@@ -85,7 +85,8 @@ class D3s:
         counts = batch.counts_of(batch.selected)
         divisors = denominators("selected", counts, counts, 0)
         lengths = batch.forward_lengths(batch.selected)
-        for group in split_by_tokens(list(range(len(kept))), lengths, self.max_tokens, batch.groups):
+        parts = split_by_tokens(list(range(len(kept))), lengths, self.max_tokens, batch.groups)
+        for group in parts:
             micro = pack(batch, group, lengths)
             chosen = batch.selected[micro.flat]
             flat = micro.flat[chosen]
@@ -97,7 +98,9 @@ class D3s:
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return cost(self.policy.lm, [n for n in lengths if n], int(batch.selected.sum())) | {"grad_norm": norm.item()}
+        forwarded = sum(packed_tokens(batch, group, lengths) for group in parts)
+        run = cost(self.policy.lm, [n for n in lengths if n], int(batch.selected.sum()), forwarded)
+        return run | {"grad_norm": norm.item()}
 
 
 class Dense:
@@ -116,11 +119,12 @@ class Dense:
 def dense_cost(model: PreTrainedModel, work: dict) -> dict[str, float]:
     """The cost of training every token, without padding."""
     lengths = [len(p) + len(r) for p, r in zip(work["prompts"], work["responses"])]
-    return cost(model, lengths, sum(map(len, work["responses"])))
+    return cost(model, lengths, sum(map(len, work["responses"])), sum(lengths))
 
 
-def cost(model: PreTrainedModel, lengths: list[int], rows: int) -> dict[str, float]:
-    """FLOPs of forward and backward passes over sequences of these lengths with `rows` positions of the head."""
+def cost(model: PreTrainedModel, lengths: list[int], rows: int, forwarded: int) -> dict[str, float]:
+    """FLOPs of forward and backward passes over `forwarded` tokens, in sequences of these lengths for attention, with
+    `rows` positions of the head."""
     shape = ModelShape.of(model.config.to_dict())
-    flops = TRAINED * sum(forward_flops(shape, sum(lengths), rows, causal_pairs(lengths)).values())
-    return {"flops": flops, "forwarded": sum(lengths), "rows": rows}
+    flops = TRAINED * sum(forward_flops(shape, forwarded, rows, causal_pairs(lengths)).values())
+    return {"flops": flops, "forwarded": forwarded, "rows": rows}

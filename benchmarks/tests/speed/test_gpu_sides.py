@@ -12,7 +12,7 @@ def test_flops_of_the_tiny_shape():
     model = random_model("tiny", "sdpa")
     trunk = sum(p.numel() for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name)
     expected = 6 * trunk * 8 + 6 * 512 * 64 * 4 + 3 * 4 * 2 * 64 * (1 + 2 + 3 + 1 + 2 + 3 + 4 + 5)
-    assert cost(model, [3, 5], rows=4) == {"flops": expected, "forwarded": 8, "rows": 4}
+    assert cost(model, [3, 5], rows=4, forwarded=8) == {"flops": expected, "forwarded": 8, "rows": 4}
 
 
 def test_d3s_trains_fewer_tokens_than_the_dense_update():
@@ -21,7 +21,8 @@ def test_d3s_trains_fewer_tokens_than_the_dense_update():
     full = D3s("tiny", 8, 1.0, max_tokens=28).update(work)
     selected = D3s("tiny", 2, 0.05, max_tokens=28).update(work)
     assert dense["rows"] == full["rows"] == 80
-    assert full["forwarded"] == dense["forwarded"] - 8  # the last token predicts nothing
+    # the last token predicts nothing, and each of four micro-batches has two rollouts of one prompt
+    assert full["forwarded"] == dense["forwarded"] - 8 - 4 * 4
     assert selected["rows"] == 1 and selected["forwarded"] <= 13
     assert selected["flops"] < full["flops"] / 5
 
