@@ -31,7 +31,6 @@ COMMON = (
     "configs/smollm2.yaml",
     "configs/method/distill.yaml",
     "loss.reference=runs/demo-real/model",
-    "optim.learning_rate=2e-5",
     "train.prompts_per_step=8",
     "eval.split=test",
     "eval.limit=128",
