@@ -108,7 +108,8 @@ def test_warnings_are_given_once(tied_model, tmp_path, monkeypatch):
     warnings = lines(tmp_path / "warnings.jsonl")
     assert [line["key"] for line in warnings].count("engine_correction") == 1
     [message] = [line["message"] for line in warnings if "microbatch" in line["message"]]
-    assert 15 <= int(re.search(r"repeated with (\d+),", message).group(1)) <= 60
+    # the option counts a shared prompt for each rollout; it is shorter than their responses
+    assert 15 <= int(re.search(r"repeated with (\d+),", message).group(1)) <= 2 * 60
 
 
 @pytest.mark.parametrize(("failing", "place"), [("update", "backward"), ("compute_logprobs", "forward")])

@@ -294,8 +294,8 @@ class TrainConfig(Section):
     prompts_per_step: Positive = 16
     """B, problems (of train_sft.py demonstrations) per step over all ranks; a step repeats some if there are fewer."""
     max_tokens_per_microbatch: Positive | None = None
-    """Maximum tokens per forward and backward pass. null: 16,384, on a CPU fewer if they do not fit. If memory runs
-    out, it is halved for the rest of the run; under ZeRO-3 the run ends."""
+    """Maximum tokens per forward and backward pass; a prompt counts for each of its rollouts. null: 16,384, on a CPU
+    fewer if they do not fit. If memory runs out, it is halved for the rest of the run; under ZeRO-3 the run ends."""
     collective_timeout_s: Annotated[Number, Field(gt=0, le=10**6)] = 1800
     """Time limit in seconds for ranks to wait for each other in a phase; then the run ends."""
     seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 0

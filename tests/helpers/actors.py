@@ -16,7 +16,7 @@ from d3s.config.load import load_config
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
 
-SIZES = [(6, 7), (12, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
+SIZES = [(6, 7), (9, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 
 ONE, FEW = (f"train.max_tokens_per_microbatch={tokens}" for tokens in (1, 30))  # one rollout or two in a micro-batch
 LOSS_CASES = [
