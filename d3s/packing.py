@@ -117,23 +117,23 @@ class MicroBatch:
 
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens, at least its prompt (see
-    Batch.forward_lengths)."""
+    """Pack these rollouts, rollout i with its first lengths[i] tokens: its prompt, and see Batch.forward_lengths."""
     ids, positions, places, rows, targets, flat = [], [], [], [], [], []
     offset, begins = 0, {}  # group: where its prompt begins
     for i in sequences:
-        prompt, size, length = batch.prompts[i], len(batch.prompts[i]), lengths[i]
+        prompt, response, length = batch.prompts[i], np.asarray(batch.responses[i]), lengths[i]
+        size = len(prompt)
         if batch.groups[i] not in begins:
             begins[batch.groups[i]] = offset
             ids.append(prompt)
             positions.append(np.arange(size))
             offset += size
         of_prompt = np.arange(size) + begins[batch.groups[i]]
-        ids.append(np.asarray(batch.responses[i])[: length - size])
+        ids.append(response[: length - size])
         positions.append(np.arange(size, length))
         places.append(np.concatenate([of_prompt, np.arange(offset, offset + length - size)]))
         rows.append(places[-1][size - 1 :])  # the last token of the prompt predicts the first one of the response
-        targets.append(np.asarray(batch.responses[i])[: length - size + 1])
+        targets.append(response[: length - size + 1])
         flat.append(np.arange(batch.starts[i], batch.starts[i] + length - size + 1))
         offset += length - size
     ids, positions, places, rows, targets, flat = (

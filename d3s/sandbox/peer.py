@@ -50,7 +50,7 @@ class Peer:
         self._perform, self._resolve = perform, resolve
         self.encode = lambda value: encode(value, export, extend)
         self.failure: BaseException | None = None  # why nothing can be asked any more
-        self.raised: BaseException | None = None  # the last exception that the other side answered
+        self.exits: list[BaseException] = []  # each SystemExit that the other side answered
 
     def request(self, *request: Any) -> Any:
         """Return the answer, or raise the exception that the other side answered.
@@ -65,7 +65,7 @@ class Peer:
             elif kind == "v":
                 return content
             else:
-                self.raised = content
+                self.exits += [content] * isinstance(content, SystemExit)
                 raise content
 
     def serve(self) -> None:

@@ -129,7 +129,7 @@ class Tester:
         try:
             exec(code, self.namespace)
         except SystemExit as end:  # of `sys.exit(pytest.main())`
-            if end.code or end is self._peer.raised:
+            if end.code or any(end is of_program for of_program in self._peer.exits):
                 raise
         cases.run_cases(cases_of(tree), self.namespace)
         if found := useless_statement(tree):

@@ -75,6 +75,7 @@ def call(function):
         ("try: fail('GeneratorExit')\nexcept Exception: pass", FAILED),
         ("try: fail('SystemExit', 2)\nexcept SystemExit as end: assert end.code == 2\nelse: assert 0", PASSED),
         ("fail('SystemExit', 0)", FAILED),
+        ("try: fail('SystemExit', 0)\nfinally:\n  try: fail('KeyError')\n  except KeyError: pass", FAILED),
         ("fail('AssertionError')", FAILED),
         ("fail('MemoryError')", MEMORY),
         ("def wrong(): assert 1 == 2\ncall(wrong)", FAILED),
