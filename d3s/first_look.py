@@ -8,8 +8,7 @@ from d3s.common import printable, short
 
 FIRST = 16  # responses that are looked at
 SMALLER_STEPS = (
-    "lower train.prompts_per_step, rollout.num_generations or rollout.max_completion_length for shorter steps; "
-    "4, 8 and 256 are enough to see whether a model learns"
+    "lower train.prompts_per_step, rollout.num_generations or rollout.max_completion_length for shorter steps"
 )
 LONG_S = 600  # seconds left of a step's generation that are worth a hint
 

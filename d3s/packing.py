@@ -117,7 +117,7 @@ class MicroBatch:
 
 
 def pack(batch: Batch, sequences: list[int], lengths: list[int]) -> MicroBatch:
-    """Pack these rollouts, rollout i with its first lengths[i] tokens: its prompt, and see Batch.forward_lengths."""
+    """Pack these rollouts: prompt and response of rollout i up to lengths[i] tokens, see Batch.forward_lengths."""
     ids, positions, places, rows, targets, flat = [], [], [], [], [], []
     offset, begins = 0, {}  # group: where its prompt begins
     for i in sequences:

@@ -54,7 +54,7 @@ class MicroBatches:
             shards: the sequences of each rank.
             lengths: tokens of each sequence.
 
-        Returns: tokens of all ranks' micro-batches, in which a prompt that sequences share is one.
+        Returns: tokens of all ranks' micro-batches; a shared prompt counts once.
         Raises: SequenceMemoryError if every micro-batch has a single sequence, UserError under ZeRO-3.
         """
         while True:

@@ -65,7 +65,8 @@ class Peer:
             elif kind == "v":
                 return content
             else:
-                self.exits += [content] * isinstance(content, SystemExit)
+                if isinstance(content, SystemExit):
+                    self.exits.append(content)
                 raise content
 
     def serve(self) -> None:
