@@ -9,7 +9,7 @@ parts, of which a later one begins while runs of an earlier one go on:
 
     search  one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
     test    new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
-    long    SmolLM2 without a warm-up, responses of about 60 tokens
+    long    responses of about 80 tokens, by another warm-up
     remedy  a shape that loses its entropy, and what the warning names against it
 """
 
@@ -17,6 +17,7 @@ import argparse
 import csv
 import json
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -30,8 +31,8 @@ import numpy as np
 
 from benchmarks.harness import ROOT
 from d3s.common import exit_code
+from d3s.data import word_problems
 
-BASE_MODEL = "runs/base/smollm2-135m-instruct"
 GRPO = ("configs/method/grpo.yaml",)
 
 
@@ -51,17 +52,23 @@ PAPER_K, MIDDLE_K, LARGE_K = (0.05, 0.2), (0.2, 0.5), (0.5, 1.0)
 # Row -> arguments, learning rates of the search.
 SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "GRPO": (GRPO, (2.5e-6, 5e-6, 1e-5, 2e-5)),
-    "GRPO, G = 4": ((*GRPO, *groups(4)), (5e-6, 1e-5)),
+    "GRPO, G = 4": ((*GRPO, *groups(4)), (5e-6, 1e-5, 2e-5)),
+    "GRPO, G = 4, 4 updates": ((*GRPO, *groups(4), *FOUR_UPDATES), (1e-5, 2e-5)),
     "GRPO, G = 16": ((*GRPO, *groups(16)), (5e-6, 1e-5)),
-    "GRPO, 4 updates": ((*GRPO, *FOUR_UPDATES), (5e-6, 1e-5)),
+    "GRPO, 4 updates": ((*GRPO, *FOUR_UPDATES), (5e-6, 1e-5, 2e-5)),
+    "GRPO, 8 updates": ((*GRPO, "optim.num_minibatches=8"), (1e-5,)),
     "GRPO, 1 update": ((*GRPO, *ONE_UPDATE), (1e-5, 2e-5)),
     "D3S, K 5 to 20 %": (growing(*PAPER_K), (5e-6, 1e-5, 2e-5)),
     "D3S, K 20 to 50 %": (growing(*MIDDLE_K), (5e-6, 1e-5, 2e-5)),
-    "D3S, K 50 to 100 %": (growing(*LARGE_K), (5e-6, 1e-5, 2e-5)),
+    "D3S, K 50 to 100 %": (growing(*LARGE_K), (5e-6, 1e-5, 2e-5, 4e-5)),
+    "D3S, K 50 to 100 %, 4 updates": ((*growing(*LARGE_K), *FOUR_UPDATES), (1e-5, 2e-5)),
+    "D3S, K 50 to 100 %, G = 4": ((*growing(*LARGE_K, 2, 4), *groups(4)), (2e-5,)),
+    "D3S, K 50 to 100 %, G = 4, 4 updates": ((*growing(*LARGE_K, 2, 4), *groups(4), *FOUR_UPDATES), (1e-5,)),
     "D3S, K 20 to 50 %, 4 updates": ((*growing(*MIDDLE_K), *FOUR_UPDATES), (5e-6, 1e-5)),
     "D3S, K 20 to 50 %, G = 16": ((*growing(*MIDDLE_K, 4, 16), *groups(16)), (1e-5,)),
 }
 FAMILIES = ("GRPO", "D3S")
+VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
 PAPER, RANDOM, CONSTANT = "D3S, K 5 to 20 %", "random tokens", "constant N and K"
 HALF_RATE = "half the rate"
 PAPER_RANDOM = f"{PAPER}, {RANDOM}"
@@ -96,13 +103,13 @@ CLAIMS = (
     Claim("D3S beats GRPO, each in its best shape, in as many steps", BEST + "D3S", BEST + "GRPO", "steps"),
     Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
     Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
-    Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
+    Claim("The same at responses of about 80 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
     "search": (24, 8, "validation", (1000,)),
     "test": (40, 10, "test", tuple(range(1, 9))),
-    "long": (24, 8, "test", (1, 2, 3)),
+    "long": (16, 8, "test", (1, 2, 3)),
     "remedy": (30, 15, "test", (1, 2, 3)),
 }
 COMMON = (
@@ -112,15 +119,10 @@ COMMON = (
     "train.max_tokens_per_microbatch=1024",  # so that twelve runs fit
     "eval.limit=128",
     "tracker.samples_every=0",
-    "reward.workers=1",
+    "reward.workers=4",
 )
 OF_PART = {
-    "long": (
-        "data.template=base",
-        "reward.extraction=lenient",
-        "rollout.max_completion_length=96",
-        f"model.name={BASE_MODEL}",
-    ),
+    "long": ("rollout.max_completion_length=128", "rollout.max_num_seqs=256"),
     "remedy": ("train.prompts_per_step=16",),
 }
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update); measured steps are in
@@ -170,7 +172,8 @@ class Run:
         """Its configurations and overrides of train.py."""
         steps, every, split, _ = PARTS[self.part]
         evaluated = (f"eval.split={split}", f"eval.every={every}")
-        shared = (*COMMON, *evaluated, f"model.name={output}/warmup/model", f"optim.learning_rate={self.rate:g}")
+        model = output / ("spoken" if self.part == "long" else "warmup") / "model"
+        shared = (*COMMON, *evaluated, f"model.name={model}", f"optim.learning_rate={self.rate:g}")
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
         return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
@@ -266,19 +269,24 @@ def searched() -> list[Run]:
 
 
 def tested(output: Path) -> list[Run]:
-    """The runs on test problems, all rows of a seed together.
-
-    Beside the chosen GRPO and D3S: D3S with the paper's K, the same with random tokens, and D3S with the means of its N
-    and K throughout.
-    """
-    chosen = {family: choose(output, family) for family in FAMILIES}
-    row, rate = chosen["D3S"]
-    paper_rate = rate if row == PAPER else best_rate(output, PAPER)
-    rows = {name: (SEARCHED[name][0], r) for name, r in chosen.values()} | {PAPER: (SEARCHED[PAPER][0], paper_rate)}
-    rows[PAPER_RANDOM] = ((*SEARCHED[PAPER][0], "selector.tokens=random"), paper_rate)
+    """The chosen GRPO and D3S on test problems, and D3S with the means of its N and K; all rows of a seed together."""
+    chosen = [choose(output, family) for family in FAMILIES]
+    rows = {row: (SEARCHED[row][0], rate) for row, rate in chosen}
+    row, rate = chosen[1]
     rows[f"{row}, {CONSTANT}"] = (means(SEARCHED[row][0]), rate)
-    seeds = PARTS["test"][3]
-    return [Run("test", name, args, r, seed) for seed in seeds for name, (args, r) in rows.items()]
+    return of_seeds("test", rows)
+
+
+def paper_k(output: Path) -> list[Run]:
+    """D3S with the paper's K on test problems, and the same with random tokens."""
+    arguments, rate = SEARCHED[PAPER][0], best_rate(output, PAPER)
+    rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
+    return of_seeds("test", rows)
+
+
+def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[Run]:
+    """The runs of a part, all rows of a seed together."""
+    return [Run(part, row, args, rate, seed) for seed in PARTS[part][3] for row, (args, rate) in rows.items()]
 
 
 def best_rate(output: Path, row: str) -> float:
@@ -296,24 +304,43 @@ def means(arguments: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{key}={value}" for key, value in values.items())
 
 
-def others() -> list[Run]:
-    """The runs of the parts `long` and `remedy`, all rows of a seed together."""
-    long = {
-        "GRPO": GRPO,
-        PAPER: growing(*PAPER_K),
-        PAPER_RANDOM: (*growing(*PAPER_K), "selector.tokens=random"),
-    }
-    runs = [Run("long", row, args, 1e-5, seed) for seed in PARTS["long"][3] for row, args in long.items()]
-    for seed in PARTS["remedy"][3]:
-        runs += [Run("remedy", row, args, 1e-5 if row == HALF_RATE else 2e-5, seed) for row, args in REMEDIES.items()]
-    return runs
+def long() -> list[Run]:
+    """The runs with long responses."""
+    random_k = (*growing(*PAPER_K), "selector.tokens=random")
+    rows = {"GRPO": GRPO, PAPER: growing(*PAPER_K), PAPER_RANDOM: random_k}
+    return of_seeds("long", {row: (args, 1e-5) for row, args in rows.items()})
+
+
+def remedies() -> list[Run]:
+    """The runs of the part `remedy`."""
+    rates = {HALF_RATE: 1e-5}
+    return of_seeds("remedy", {row: (args, rates.get(row, 2e-5)) for row, args in REMEDIES.items()})
+
+
+def spoken(rng: random.Random) -> tuple[str, str]:
+    """A demonstration of the task `words` whose steps are sentences, about 30 tokens each."""
+    kind = rng.choice(word_problems.DEMONSTRATED)
+    numbers, steps = kind.draw(rng)
+    said = [
+        f"Step {i}: I begin with {left} and {VERBS[sign]} {right}. "
+        f"That is {left} {sign} {right} = {int(value)}, so now I have {int(value)}."
+        for i, (left, sign, right, value) in enumerate(steps, start=1)
+    ]
+    problem = kind.text.format(name=rng.choice(word_problems.NAMES["train"]), **numbers)
+    end = f"There are no other steps. The answer is \\boxed{{{int(steps[-1][-1])}}}"
+    return f"{problem}\n", " ".join([*said, end])
 
 
 def warm_up(output: Path) -> None:
-    """Make the model that all parts but `long` begin with."""
-    if not (output / "warmup" / "model").exists():
-        command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml"]
-        subprocess.run([*command, f"train.output_dir={output}/warmup"], cwd=ROOT, check=True)
+    """Make the models to begin with: that of `make demo-real`, and for `long` one that writes sentences."""
+    demonstrations, rng = output / "spoken.jsonl", random.Random(0)
+    rows = (dict(zip(("problem", "answer"), spoken(rng), strict=True)) for _ in range(48))
+    demonstrations.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    long = f"data.path={demonstrations}", "data.limit=48", "train.steps=6", "rollout.max_completion_length=128"
+    for name, overrides in {"warmup": (), "spoken": long}.items():
+        if not (output / name / "model").exists():
+            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", *overrides]
+            subprocess.run([*command, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
 
 
 def train(output: Path, jobs: int, seconds: float) -> None:
@@ -324,12 +351,13 @@ def train(output: Path, jobs: int, seconds: float) -> None:
     """
     begin, done, running, failed = time.monotonic(), finished(output), {}, []
     search_left = {run.key for run in searched()} - done
-    waiting, test = [run for run in searched() + others() if run.key not in done], None
+    waiting, test = [run for run in searched() + long() if run.key not in done], None
     while waiting or running:
         if test is None and not search_left:
             test = tested(output)
             print("chosen:", *dict.fromkeys((run.row, run.rate) for run in test), flush=True)
-            waiting = [run for run in test if run.key not in done] + waiting
+            runs = [*test, *waiting, *paper_k(output), *remedies()]
+            waiting = [run for run in dict.fromkeys(runs) if run.key not in done]
         now = time.monotonic() - begin
         if now > seconds or (len(failed) > 2 and not done):
             break

@@ -24,7 +24,9 @@ def differing(one: dict, other: dict) -> set[str]:
 
 
 def of_row(part: str, row: str) -> dict:
-    return next(options(run) for run in card.searched() + card.others() if (run.part, run.row) == (part, row))
+    return next(
+        options(run) for run in card.searched() + card.long() + card.remedies() if (run.part, run.row) == (part, row)
+    )
 
 
 @pytest.mark.parametrize("part", ["long", "remedy"])
