@@ -9,7 +9,7 @@ parts, of which a later one begins while runs of an earlier one go on:
 
     search  one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
     test    new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
-    long    responses of about 80 tokens, by another warm-up
+    long    responses of about 60 tokens, by another warm-up
     remedy  a shape that loses its entropy, and what the warning names against it
 """
 
@@ -103,7 +103,7 @@ CLAIMS = (
     Claim("D3S beats GRPO, each in its best shape, in as many steps", BEST + "D3S", BEST + "GRPO", "steps"),
     Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
     Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
-    Claim("The same at responses of about 80 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
+    Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
@@ -127,7 +127,7 @@ OF_PART = {
 }
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update); measured steps are in
 # docs/data/card/cores.csv.
-COST = (2.5, 8.5e-3, 1.05e-11)
+COST = (6.5, 1.5e-3, 6.3e-12)
 SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {
     "steps.csv": {

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import markdown
+from d3s.data.problems import load_problems
 from research import card
-from research.records import DOCS, TABLES
+from research.records import DOCS, SAMPLES, TABLES
 from research.statistics import Scores, detectable, holm, interval, p_value, show, subtract
 
 MEASURED = DOCS / "data" / "card"
@@ -43,6 +44,26 @@ def learning_table(output: Path, part: str, k: int) -> str:
             line.append(f"{statistics.mean(values):.1f}{spread}")
         cells.append(line)
     return markdown([f"Pass@{k}, {part}", "seeds", *(f"step {step:.0f}" for step in steps)], cells)
+
+
+def levels_table(output: Path, part: str) -> str:
+    """Pass@1 at the first and the last step by the number of operations that a problem requires."""
+    rows = card.read(output, "evaluations.csv", part)
+    ends = min(row["step"] for row in rows), max(row["step"] for row in rows)
+    problems = load_problems("synthetic:words", split=card.PARTS[part][2], limit=len(rows[0]["right"]))
+    places: dict[str, list[int]] = {}
+    for i, problem in enumerate(problems):
+        places.setdefault(problem.source.rpartition("/")[2], []).append(i)
+    levels, cells = sorted(places), []
+    for name in rows_of(output, part):
+        line = [name]
+        for step in ends:
+            right = [row["right"] for row in rows if (row["row"], row["step"]) == (name, step)]
+            means = [statistics.mean(int(run[i]) for run in right for i in places[level]) for level in levels]
+            line += [f"{100 * mean / SAMPLES:.0f}" for mean in means]
+        cells.append(line)
+    names = [f"{level}, step {step:.0f}" for step in ends for level in levels]
+    return markdown([f"Pass@1, {part}", *names], cells)
 
 
 def step_table(output: Path, part: str) -> str:

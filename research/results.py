@@ -225,13 +225,16 @@ def write_sections(records: list[Record]) -> None:
 def card_section() -> str:
     """The real model: the claims, and Pass@1 by step."""
     data = card_tables.MEASURED
-    return f"{card_tables.claims_table(data)}\n\n{card_tables.learning_table(data, 'test', 1)}"
+    tables = (card_tables.learning_table(data, part, 1) for part in ("test", "long"))
+    return "\n\n".join([card_tables.claims_table(data), *tables, card_tables.levels_table(data, "test")])
 
 
 def card_search() -> str:
-    """Pass@8 of the real model by step, every run of its search, and the runs of the first, harder task."""
+    """Pass@8 of the real model by step, every run of its search, the runs before it was widened, and those before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
-    return "\n\n".join([card_tables.learning_table(data, "test", 8), card_tables.search_table(data), first])
+    pass_at_8 = (card_tables.learning_table(data, part, 8) for part in ("test", "long"))
+    earlier = card_tables.learning_table(data, "earlier", 1)
+    return "\n\n".join([*pass_at_8, card_tables.search_table(data), earlier, first])
 
 
 def main() -> None:
@@ -261,7 +264,8 @@ def main() -> None:
     write_between_marks(RESEARCH / "results-tables.md", "card-search", f"{card_search()}\n")
     write_between_marks(DOCS / "beyond.md", "teacher", f"{teacher.table()}\n")
     card_tables.draw(card_tables.MEASURED, "test", DOCS / "card.png")
-    write_between_marks(DOCS / "gpu.md", "card-steps", f"{card_tables.step_table(card_tables.MEASURED, 'test')}\n")
+    steps = "\n\n".join(card_tables.step_table(card_tables.MEASURED, part) for part in ("test", "long"))
+    write_between_marks(DOCS / "gpu.md", "card-steps", f"{steps}\n")
 
 
 if __name__ == "__main__":
