@@ -1,0 +1,171 @@
+"""Which tokens are kept, by the length of the responses: |A| x H against random tokens on the built-in model.
+
+    python -m research.lengths --jobs 2     # again for what is left
+
+The model of `make demo` learns to write its steps with few, some or many words, which it repeats without doubt: the
+choices of a response are as many, among more tokens. Each of these models is then trained by D3S with both rules. A
+finished run is added to docs/data/lengths.csv. Written down before the runs: the gain over random tokens after the last
+step is smaller with many words than with few.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.harness import ROOT, markdown
+from d3s.common import exit_code
+from d3s.data.synthetic import find_task
+from research.records import DOCS, SAMPLES
+from research.statistics import Scores, interval, show, subtract
+
+MEASURED = DOCS / "data" / "lengths.csv"
+OUTPUT = ROOT / "runs" / "lengths"
+# Words around each step of a solution, and the steps of the warm-up: models that write more need more of them.
+STYLES = {
+    "few": ("{}", 100),
+    "some": ("next I take {} and", 300),
+    "many": ("then I look at the signs and choose one of them, so that the next line is {} and", 600),
+}
+RULES = ("advantage_entropy", "random")
+SEEDS, STEPS, EVERY = tuple(range(1, 9)), 40, 10
+DEMONSTRATIONS = 8192
+COMMON = (
+    "configs/tiny.yaml",
+    "rollout.engine=transformers",
+    "rollout.max_completion_length=400",
+    "schedule.k_init=0.05",
+    "schedule.k_final=0.2",
+    "optim.learning_rate=4e-4",
+    "optim.lr_schedule=constant",
+    "optim.num_minibatches=4",
+    f"train.steps={STEPS}",
+    f"eval.every={EVERY}",
+    "eval.split=test",
+    "eval.limit=128",
+    "eval.n=8",
+    "tracker.samples_every=0",
+    "reward.workers=1",
+)
+COLUMNS = ("words", "rule", "seed", "step", "length", "tokens_trained", "entropy", "right")
+
+
+def written(solution: str, around: str) -> str:
+    r"""The solution `6*3=18;3+18=21 \boxed{21}` with words around each of its steps."""
+    steps, _, answer = solution.partition(" ")
+    return " ".join([*(around.format(step) for step in steps.split(";")), answer])
+
+
+def warm_up(words: str) -> None:
+    """Make the model that writes its steps with these words."""
+    folder, (around, steps) = OUTPUT / words, STYLES[words]
+    if (folder / "model").exists():
+        return
+    pairs = find_task("precedence").demonstrations(DEMONSTRATIONS, seed=0)
+    rows = ({"prompt": problem, "response": written(solution, around)} for problem, solution in pairs)
+    path = OUTPUT / f"{words}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = (f"data.path={path}", "data.template=plain", f"train.steps={steps}", f"train.output_dir={folder}")
+    limit = "rollout.max_completion_length=400"
+    call([sys.executable, "train_sft.py", "--config", "configs/sft.yaml", *own, limit], folder)
+
+
+def command(words: str, rule: str, seed: int) -> list[str]:
+    """The arguments of a run."""
+    own = (f"model.name={OUTPUT / words / 'model'}", f"selector.tokens={rule}", f"train.seed={seed}")
+    return [*COMMON, *own, f"train.output_dir={OUTPUT / f'{words}-{rule}-{seed}'}"]
+
+
+def train(words: str, rule: str, seed: int) -> None:
+    """Train one run and append its evaluations to the CSV file."""
+    arguments = command(words, rule, seed)
+    folder = Path(arguments[-1].partition("=")[2])
+    call([sys.executable, "train.py", "--config", *arguments, "--resume", "auto"], folder)
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    with open(MEASURED, "a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writerow(COLUMNS)
+        for line in map(json.loads, (folder / "eval.jsonl").read_text().splitlines()):
+            last = steps[max(line["step"] - 1, 0)]
+            trained = last["tokens_trained"] if line["step"] else 0
+            cells = (f"{line['mean_length']:.1f}", trained, f"{last['policy/entropy']:.3f}")
+            writer.writerow([words, rule, seed, line["step"], *cells, "".join(map(str, line["right"]))])
+    print(f"{words}, {rule}, seed {seed}: done", flush=True)
+
+
+def call(arguments: list[str], folder: Path) -> None:
+    """Run a command with one thread, its output in a file beside `folder`."""
+    with open(f"{folder}.log", "a") as log:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        subprocess.run(arguments, cwd=ROOT, stdout=log, stderr=log, env=environment, check=True)
+
+
+def read(path: Path = MEASURED) -> list[dict]:
+    """The rows of the CSV file, with numbers as numbers."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    texts = ("words", "rule", "right")
+    return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
+
+
+def gap(rows: list[dict], words: str, step: int) -> tuple[list[float], Scores]:
+    """Pass@1 of both rules after a step, and the difference of the first to the second, paired by seed and problem."""
+    at = [row for row in rows if (row["words"], row["step"]) == (words, step)]
+    scores = [{row["seed"]: row["right"] for row in at if row["rule"] == rule} for rule in RULES]
+    seeds = sorted(scores[0].keys() & scores[1].keys())
+    levels = [{words: np.array([[int(d) / SAMPLES for d in own[seed]] for seed in seeds])} for own in scores]
+    return [float(level[words].mean()) for level in levels], subtract(*levels)
+
+
+def table(path: Path = MEASURED) -> str:
+    """By words: length, Pass@1 of both rules in the middle and at the end, and the differences."""
+    rows, cells = read(path), []
+    for words in STYLES:
+        first = [row for row in rows if (row["words"], row["step"]) == (words, 0)]
+        mean = {key: float(np.mean([row[key] for row in first])) for key in ("length",)}
+        start = np.mean([[int(digit) for digit in row["right"]] for row in first]) / SAMPLES
+        line = [f"{words}, {mean['length']:.0f} tokens", str(len(first) // 2), f"{100 * start:.1f}"]
+        for step in (STEPS // 2, STEPS):
+            levels, difference = gap(rows, words, step)
+            found = ", ".join(f"{100 * level:.1f}" for level in levels)
+            line.append(f"{found}; {show(interval(difference), signed=True)}")
+        cells.append(line)
+    names = [f"after {step}: by \\|A\\| x H, random; difference" for step in (STEPS // 2, STEPS)]
+    return markdown(["words", "seeds", "Pass@1 at first", *names], cells)
+
+
+def claim(path: Path = MEASURED) -> str:
+    """The gain with few words less the gain with many, paired by problem, in a sentence."""
+    rows = read(path)
+    gains = [gap(rows, words, STEPS)[1][words] for words in ("few", "many")]
+    seeds = min(map(len, gains))
+    few, many = ({"precedence": gain[:seeds]} for gain in gains)
+    points = show(interval(subtract(few, many)), signed=True)
+    return f"The gain with few words is {points} points above that with many."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="the first so many seeds")
+    args = parser.parse_args()
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    done = {(row["words"], row["rule"], row["seed"]) for row in read()}
+    runs = [(words, rule, seed) for seed in SEEDS[: args.seeds] for words in STYLES for rule in RULES]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(warm_up, STYLES))
+        list(pool.map(lambda run: train(*run), [run for run in runs if run not in done]))
+    print(table(), claim(), sep="\n\n")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(main))
