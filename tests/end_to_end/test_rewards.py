@@ -11,11 +11,12 @@ RULES = {
     "loss.kind": "surrogate", "reward.advantages": "standardized", "rollout.strategy": "InTwoRounds",
     "selector.rollouts": "pooled", "selector.tokens": "priorities", "schedule.n_shape": "line",
     "schedule.k_shape": "also_line", "schedule.follow": "Restless", "data.order": "Rotation",
+    "rollout.engine": "Silent",
 }  # fmt: skip
 
 
 def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
-    """Several reward functions, of which one reads a column and no one an answer, beside own rules for nine options.
+    """Several reward functions, of which one reads a column and no one an answer, beside own rules for ten options.
 
     Every rank computes the advantages of its own texts; the update is that of one rank up to rounding.
     """

@@ -1,8 +1,9 @@
-"""Rules of a user's own: right ones, of which the first five compute what D3S computes, and wrong ones."""
+"""Rules and an engine of a user's own: right ones, of which five compute what D3S computes, and wrong ones."""
 
 import torch
 
 from d3s.groups import in_groups
+from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.selector import select_rollouts
 
 
@@ -159,3 +160,19 @@ def nan_priorities(entropies):
 
 def of_rollouts(sequence_ids):
     return torch.zeros(len(sequence_ids.unique()))
+
+
+class Silent:
+    """The built-in engine, by arguments in another order; it reports no response as it ends, and has no checksums."""
+
+    def __init__(self, max_model_len, model_path, config, dtype, tokens=1000):
+        self.engine, self.tokens = (
+            TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len),
+            tokens,
+        )
+
+    def sample(self, seeds, rollouts, params, entropies):
+        self.engine.sample(rollouts, params, seeds, entropies, lambda rollout: None)
+
+    def load_weights(self, weights):
+        self.engine.load_weights(weights)

@@ -9,31 +9,15 @@ import pytest
 from d3s.commands import train as train_command
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.trials import attempt_rules
 from tests.evaluation.test_eval import call_in_process
 from tests.helpers import own_rules
 from tests.helpers.command_line import lines
+from tests.helpers.own_rules import Silent
 from tests.helpers.small_run import arguments, same_run
 
 [GUIDE] = re.findall(r"```python\n([^`]*?def sample\([^`]*?)```", Path("docs/hacking.md").read_text())
 ENGINE = "tests.helpers.own_rules:engine"
-
-
-class Silent:
-    """The built-in engine, by arguments in another order; it reports no response as it ends, and has no checksums."""
-
-    def __init__(self, max_model_len, model_path, config, dtype, tokens=1000):
-        self.engine, self.tokens = (
-            TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len),
-            tokens,
-        )
-
-    def sample(self, seeds, rollouts, params, entropies):
-        self.engine.sample(rollouts, params, seeds, entropies, lambda rollout: None)
-
-    def load_weights(self, weights):
-        self.engine.load_weights(weights)
 
 
 def changed(base=Silent, **values):
