@@ -66,6 +66,38 @@ def levels_table(output: Path, part: str) -> str:
     return markdown([f"Pass@1, {part}", *names], cells)
 
 
+def kind_of(row: str) -> str:
+    """What a row selects, whatever the shape of its steps."""
+    if card.RANDOM in row or row.startswith("GRPO"):
+        return f"D3S, {card.RANDOM}" if card.RANDOM in row else "GRPO"
+    return ",".join(row.split(",")[:2])
+
+
+def entropy_table(output: Path, levels: tuple[float, ...] = (0.3, 0.4, 0.5)) -> str:
+    """Policy entropy, in nats, when the mean reward of three steps first reaches a level: of what is selected, by rate.
+
+    Of all runs with short responses; the mean over runs, in brackets the lowest and the highest.
+    """
+    runs: dict[tuple, list[dict]] = {}
+    for part in ("search", "test", "earlier"):
+        for row in card.read(output, "steps.csv", part):
+            runs.setdefault((part, row["row"], row["rate"], row["seed"]), []).append(row)
+    found: dict[str, list[list[float]]] = {}
+    for (_, row, rate, _), steps in runs.items():
+        reward, entropy = (
+            np.convolve([step[key] for step in steps], np.ones(3) / 3, "valid") for key in ("reward", "entropy")
+        )
+        at = [float(entropy[np.argmax(reward >= level)]) if max(reward) >= level else np.nan for level in levels]
+        for name in (kind_of(row), f"rate {rate:g}"):
+            found.setdefault(name, []).append(at)
+    cells = []
+    for name in sorted(found, key=lambda name: (name.startswith("rate"), name)):
+        columns = [[value for value in column if value == value] for column in zip(*found[name], strict=True)]
+        texts = [f"{statistics.mean(c):.2f} ({min(c):.2f}-{max(c):.2f}), {len(c)}" if c else "" for c in columns]
+        cells.append([name, *texts])
+    return markdown(["entropy, runs", *(f"at a reward of {level:.0%}" for level in levels)], cells)
+
+
 def step_table(output: Path, part: str) -> str:
     """Medians of the seconds over the steps but the first, which loads kernels; what a run cost; its end."""
     curves, cells = card.curve(output, part), []

@@ -230,11 +230,12 @@ def card_section() -> str:
 
 
 def card_search() -> str:
-    """Pass@8 of the real model by step, every run of its search, the runs before it was widened, and those before."""
+    """Pass@8 of the real model by step, every run of its search, its entropies, and the tests before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
     pass_at_8 = (card_tables.learning_table(data, part, 8) for part in ("test", "long"))
     earlier = card_tables.learning_table(data, "earlier", 1)
-    return "\n\n".join([*pass_at_8, card_tables.search_table(data), earlier, first])
+    tables = card_tables.search_table(data), card_tables.entropy_table(data), earlier, first
+    return "\n\n".join([*pass_at_8, *tables])
 
 
 def main() -> None:

@@ -125,6 +125,19 @@ def test_levels_are_those_of_the_problems(two_rows, monkeypatch):
     assert "| GRPO | 0 | 19 | 50 | 69 |" in card_tables.levels_table(two_rows, "test")
 
 
+def test_entropy_is_that_at_a_reward(tmp_path):
+    """Means of three steps: rewards 0.21, 0.42, 0.63 and entropies 0.9, 0.8, 0.7; the other run never reaches 50 %."""
+    steps = []
+    for row, last in (("GRPO, G = 4", 0.63), ("D3S, K 5 to 20 %, G = 4", 0.2)):
+        key = {"part": "search", "row": row, "rate": 1e-5, "seed": 1}
+        values = zip((0, 0, 0.63, 0.63, last), (1, 0.9, 0.8, 0.7, 0.6), strict=True)
+        steps += [key | {"step": n, "reward": reward, "entropy": entropy} for n, (reward, entropy) in enumerate(values)]
+    write(tmp_path, "steps.csv", steps)
+    table = card_tables.entropy_table(tmp_path)
+    assert "| GRPO | 0.80 (0.80-0.80), 1 | 0.80 (0.80-0.80), 1 | 0.70 (0.70-0.70), 1 |" in table
+    assert "| D3S, K 5 to 20 % | 0.80 (0.80-0.80), 1 | 0.80 (0.80-0.80), 1 |  |" in table
+
+
 def test_claims_are_decided_at_equal_budgets(two_rows):
     """In steps the rows are 8 and 4 of 8 apart at the end, less the second problem's; in seconds GRPO is half way."""
     by_steps, by_seconds = (
