@@ -3,9 +3,9 @@
     python -m research.lengths --jobs 2     # again for what is left
 
 The model of `make demo` learns to write its steps with few, some or many words, which it repeats without doubt: the
-choices of a response are as many, among more tokens. Each of these models is then trained by D3S with both rules. A
-finished run is added to docs/data/lengths.csv. Written down before the runs: the gain over random tokens after the last
-step is smaller with many words than with few.
+choices of a response are as many, among more tokens. Each of these models is then trained by D3S with both rules, at
+the best of three learning rates on validation problems. A finished run is added to docs/data/lengths.csv. Written down
+before the runs: the gain over random tokens after the last step is smaller with many words than with few.
 """
 
 import argparse
@@ -34,7 +34,7 @@ STYLES = {
     "many": ("then I look at the signs and choose one of them, so that the next line is {} and", 600),
 }
 RULES = ("advantage_entropy", "random")
-SEEDS, STEPS, EVERY = tuple(range(1, 9)), 40, 10
+RATES, SEARCH_SEED, SEEDS, STEPS = (5e-5, 1e-4, 2e-4), 100, tuple(range(1, 9)), 40
 DEMONSTRATIONS = 8192
 COMMON = (
     "configs/tiny.yaml",
@@ -42,18 +42,16 @@ COMMON = (
     "rollout.max_completion_length=400",
     "schedule.k_init=0.05",
     "schedule.k_final=0.2",
-    "optim.learning_rate=4e-4",
     "optim.lr_schedule=constant",
     "optim.num_minibatches=4",
     f"train.steps={STEPS}",
-    f"eval.every={EVERY}",
-    "eval.split=test",
+    f"eval.every={STEPS // 2}",
     "eval.limit=128",
     "eval.n=8",
     "tracker.samples_every=0",
     "reward.workers=1",
 )
-COLUMNS = ("words", "rule", "seed", "step", "length", "tokens_trained", "entropy", "right")
+COLUMNS = ("words", "rule", "rate", "seed", "step", "length", "tokens_trained", "entropy", "right")
 
 
 def written(solution: str, around: str) -> str:
@@ -76,15 +74,17 @@ def warm_up(words: str) -> None:
     call([sys.executable, "train_sft.py", "--config", "configs/sft.yaml", *own, limit], folder)
 
 
-def command(words: str, rule: str, seed: int) -> list[str]:
-    """The arguments of a run."""
-    own = (f"model.name={OUTPUT / words / 'model'}", f"selector.tokens={rule}", f"train.seed={seed}")
-    return [*COMMON, *own, f"train.output_dir={OUTPUT / f'{words}-{rule}-{seed}'}"]
+def command(words: str, rule: str, rate: float, seed: int) -> list[str]:
+    """The arguments of a run; those of the search have validation problems."""
+    own = (f"model.name={OUTPUT / words / 'model'}", f"selector.tokens={rule}", f"optim.learning_rate={rate:g}")
+    split = f"eval.split={'validation' if seed == SEARCH_SEED else 'test'}"
+    folder = OUTPUT / f"{words}-{rule}-{rate:g}-{seed}"
+    return [*COMMON, *own, split, f"train.seed={seed}", f"train.output_dir={folder}"]
 
 
-def train(words: str, rule: str, seed: int) -> None:
+def train(words: str, rule: str, rate: float, seed: int) -> None:
     """Train one run and append its evaluations to the CSV file."""
-    arguments = command(words, rule, seed)
+    arguments = command(words, rule, rate, seed)
     folder = Path(arguments[-1].partition("=")[2])
     call([sys.executable, "train.py", "--config", *arguments, "--resume", "auto"], folder)
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -96,8 +96,8 @@ def train(words: str, rule: str, seed: int) -> None:
             last = steps[max(line["step"] - 1, 0)]
             trained = last["tokens_trained"] if line["step"] else 0
             cells = (f"{line['mean_length']:.1f}", trained, f"{last['policy/entropy']:.3f}")
-            writer.writerow([words, rule, seed, line["step"], *cells, "".join(map(str, line["right"]))])
-    print(f"{words}, {rule}, seed {seed}: done", flush=True)
+            writer.writerow([words, rule, f"{rate:g}", seed, line["step"], *cells, "".join(map(str, line["right"]))])
+    print(f"{words}, {rule}, rate {rate:g}, seed {seed}: done", flush=True)
 
 
 def call(arguments: list[str], folder: Path) -> None:
@@ -117,9 +117,24 @@ def read(path: Path = MEASURED) -> list[dict]:
     return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
 
 
+def pass_at_1(row: dict) -> float:
+    """The mean over problems and samples."""
+    return float(np.mean([int(digit) for digit in row["right"]])) / SAMPLES
+
+
+def best_rate(rows: list[dict], words: str, rule: str) -> float:
+    """The rate of the search with the highest last Pass@1."""
+    own = [
+        row
+        for row in rows
+        if (row["words"], row["rule"], row["seed"], row["step"]) == (words, rule, SEARCH_SEED, STEPS)
+    ]
+    return max(own, key=pass_at_1)["rate"]
+
+
 def gap(rows: list[dict], words: str, step: int) -> tuple[list[float], Scores]:
     """Pass@1 of both rules after a step, and the difference of the first to the second, paired by seed and problem."""
-    at = [row for row in rows if (row["words"], row["step"]) == (words, step)]
+    at = [row for row in rows if (row["words"], row["step"]) == (words, step) and row["seed"] != SEARCH_SEED]
     scores = [{row["seed"]: row["right"] for row in at if row["rule"] == rule} for rule in RULES]
     seeds = sorted(scores[0].keys() & scores[1].keys())
     levels = [{words: np.array([[int(d) / SAMPLES for d in own[seed]] for seed in seeds])} for own in scores]
@@ -130,17 +145,17 @@ def table(path: Path = MEASURED) -> str:
     """By words: length, Pass@1 of both rules in the middle and at the end, and the differences."""
     rows, cells = read(path), []
     for words in STYLES:
-        first = [row for row in rows if (row["words"], row["step"]) == (words, 0)]
-        mean = {key: float(np.mean([row[key] for row in first])) for key in ("length",)}
-        start = np.mean([[int(digit) for digit in row["right"]] for row in first]) / SAMPLES
-        line = [f"{words}, {mean['length']:.0f} tokens", str(len(first) // 2), f"{100 * start:.1f}"]
+        first = [row for row in rows if (row["words"], row["step"]) == (words, 0) and row["seed"] != SEARCH_SEED]
+        length, start = np.mean([row["length"] for row in first]), np.mean([pass_at_1(row) for row in first])
+        rates = "; ".join(f"{best_rate(rows, words, rule):g}" for rule in RULES)
+        line = [f"{words}, {length:.0f} tokens", str(len(first) // 2), rates, f"{100 * start:.1f}"]
         for step in (STEPS // 2, STEPS):
             levels, difference = gap(rows, words, step)
-            found = ", ".join(f"{100 * level:.1f}" for level in levels)
+            found = "; ".join(f"{100 * level:.1f}" for level in levels)
             line.append(f"{found}; {show(interval(difference), signed=True)}")
         cells.append(line)
-    names = [f"after {step}: by \\|A\\| x H, random; difference" for step in (STEPS // 2, STEPS)]
-    return markdown(["words", "seeds", "Pass@1 at first", *names], cells)
+    names = [f"after {step}: \\|A\\| x H; random; difference" for step in (STEPS // 2, STEPS)]
+    return markdown(["words", "seeds", "rates", "Pass@1 at first", *names], cells)
 
 
 def claim(path: Path = MEASURED) -> str:
@@ -159,11 +174,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=len(SEEDS), help="the first so many seeds")
     args = parser.parse_args()
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    done = {(row["words"], row["rule"], row["seed"]) for row in read()}
-    runs = [(words, rule, seed) for seed in SEEDS[: args.seeds] for words in STYLES for rule in RULES]
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(warm_up, STYLES))
-        list(pool.map(lambda run: train(*run), [run for run in runs if run not in done]))
+        for seeds in ((SEARCH_SEED,), SEEDS[: args.seeds]):
+            rows = read()
+            done = {(row["words"], row["rule"], row["rate"], row["seed"]) for row in rows}
+            runs = [
+                (words, rule, rate, seed)
+                for seed in seeds
+                for words in reversed(STYLES)
+                for rule in RULES
+                for rate in (RATES if seed == SEARCH_SEED else (best_rate(rows, words, rule),))
+            ]
+            list(pool.map(lambda run: train(*run), [run for run in runs if run not in done]))
     print(table(), claim(), sep="\n\n")
 
 
