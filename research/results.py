@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluation.intervals import Estimate
-from research import card_tables, result_tables, teacher, update_share
+from research import card_tables, lengths, result_tables, teacher, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
@@ -263,6 +263,7 @@ def main() -> None:
     write_between_marks(RESEARCH / "results-tables.md", "marks", f"{update_share.marks_table(measured)}\n")
     write_between_marks(DOCS / "results.md", "card", f"{card_section()}\n")
     write_between_marks(RESEARCH / "results-tables.md", "card-search", f"{card_search()}\n")
+    write_between_marks(RESEARCH / "results-tables.md", "lengths", f"{lengths.table()}\n\n{lengths.claim()}\n")
     write_between_marks(DOCS / "beyond.md", "teacher", f"{teacher.table()}\n")
     card_tables.draw(card_tables.MEASURED, "test", DOCS / "card.png")
     steps = "\n\n".join(card_tables.step_table(card_tables.MEASURED, part) for part in ("test", "long"))
