@@ -5,7 +5,7 @@ import re
 import pytest
 
 from benchmarks.harness import ROOT
-from research import card_tables, jobs, result_tables, results, teacher
+from research import card_tables, jobs, lengths, result_tables, results, teacher
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import Search, searched_row
@@ -124,7 +124,7 @@ def pages(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     (tmp_path / "research").mkdir()
     marks = "before\n<!-- results -->\nOLD\n<!-- /results -->\nbetween\n"
-    marks += "".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("card", "card-search"))
+    marks += "".join(f"<!-- {name} -->\n<!-- /{name} -->\n" for name in ("card", "card-search", "lengths"))
     marks += "<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
     for name in ("README.md", "docs/results.md", "research/results-tables.md"):
         (tmp_path / name).write_text(marks)
@@ -154,8 +154,8 @@ def test_pages_say_what_the_data_say():
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
         "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_section()],
-        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, "test")],
-        "research/results-tables.md": [results.card_search(), *(table(found) for table in tables)],
+        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, part) for part in ("test", "long")],
+        "research/results-tables.md": [results.card_search(), lengths.table(), *(table(found) for table in tables)],
     }
     shapes = {record.identity: record for record in read(SHAPES_DATA)}
     expected["research/beyond-tables.md"] = [shapes_section(shapes)]
