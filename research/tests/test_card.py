@@ -1,6 +1,8 @@
 """The runs on one card: rows differ in what their names say, a budget is the same for all rows, runs come in order."""
 
 import csv
+import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from d3s.config.load import load_config
+from d3s.data import word_problems
 from research import card, card_tables
 
 
@@ -47,6 +50,18 @@ def test_constant_row_has_the_mean_of_both_ends():
     found = dict(text.split("=") for text in card.means((*card.growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
     names = [f"schedule.{name}_{end}" for name in "nk" for end in ("init", "final")]
     assert [float(found[name]) for name in names] == [10, 10, 0.35, 0.35] and found["optim.num_minibatches"] == "4"
+
+
+def test_spoken_solutions_are_right():
+    """Each sum holds and begins with the value before it; the box has the last value."""
+    for seed in range(50):
+        problem, text = card.spoken(random.Random(seed))
+        sums = re.findall(r"That is (\d+) ([-+*/]) (\d+) = (\d+), so now I have (\d+)\.", text)
+        assert len(sums) == text.count("Step ") > 0 and problem.endswith("\n")
+        for left, sign, right, value, again in sums:
+            assert word_problems.OPERATIONS[sign](int(left), int(right)) == int(value) == int(again)
+        assert [one[3] for one in sums[:-1]] == [one[0] for one in sums[1:]]
+        assert text.endswith(f"\\boxed{{{sums[-1][3]}}}")
 
 
 def write(folder: Path, name: str, rows: list[dict]) -> None:
