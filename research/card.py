@@ -11,6 +11,8 @@ parts, of which a later one begins while runs of an earlier one go on:
     test    new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
     long    responses of about 60 tokens, by another warm-up
     remedy  a shape that loses its entropy, and what the warning names against it
+
+docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
 
 import argparse
@@ -32,6 +34,7 @@ import numpy as np
 from benchmarks.harness import ROOT
 from d3s.common import exit_code
 from d3s.data import word_problems
+from research.records import append_rows, read_rows
 
 GRPO = ("configs/method/grpo.yaml",)
 
@@ -125,8 +128,8 @@ OF_PART = {
     "long": ("rollout.max_completion_length=128", "rollout.max_num_seqs=256"),
     "remedy": ("train.prompts_per_step=16",),
 }
-# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update); measured steps are in
-# docs/data/card/cores.csv.
+# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update). docs/data/card/cores.csv
+# has the measured steps of both best rows: their arguments with rollout.engine=vllm and train.steps=6, commit 9da4925.
 COST = (6.5, 1.5e-3, 6.3e-12)
 SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {
@@ -189,14 +192,9 @@ def record(run: Run, output: Path) -> None:
     """Append the records of a finished run to the CSV files."""
     for name, columns in COLUMNS.items():
         source, path = run.folder(output) / SOURCES[name], output / name
-        new = not path.exists()
-        with open(path, "a", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            if new:
-                writer.writerow([*KEYS, *columns])
-            for text in source.read_text().splitlines() if source.exists() else ():
-                line = json.loads(text)
-                writer.writerow([*run.key, line["step"], *(written(line[key]) for key in columns.values())])
+        lines = map(json.loads, source.read_text().splitlines() if source.exists() else ())
+        rows = [[*run.key, line["step"], *(written(line[key]) for key in columns.values())] for line in lines]
+        append_rows(path, (*KEYS, *columns), rows)
 
 
 def written(value: float | list[int] | str) -> str:
@@ -208,12 +206,7 @@ def written(value: float | list[int] | str) -> str:
 
 def read(output: Path, name: str, part: str) -> list[dict]:
     """Rows of one part, with numbers as numbers, but for those of `right`."""
-    if not (output / name).exists():
-        return []
-    with open(output / name, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["part"] == part]
-    texts = {"part", "row", "right", "key"}
-    return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
+    return [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
 
 
 def finished(output: Path) -> set[tuple[str, ...]]:

@@ -68,17 +68,17 @@ def levels_table(output: Path, part: str) -> str:
 
 def kind_of(row: str) -> str:
     """What a row selects, whatever the shape of its steps."""
-    if card.RANDOM in row or row.startswith("GRPO"):
-        return f"D3S, {card.RANDOM}" if card.RANDOM in row else "GRPO"
-    return ",".join(row.split(",")[:2])
+    if card.RANDOM in row:
+        return f"D3S, {card.RANDOM}"
+    return "GRPO" if row.startswith("GRPO") else ",".join(row.split(",")[:2])
 
 
-def entropy_table(output: Path, levels: tuple[float, ...] = (0.3, 0.4, 0.5)) -> str:
+def entropy_table(output: Path) -> str:
     """Policy entropy, in nats, when the mean reward of three steps first reaches a level: of what is selected, by rate.
 
     Of all runs with short responses; the mean over runs, in brackets the lowest and the highest.
     """
-    runs: dict[tuple, list[dict]] = {}
+    levels, runs = (0.3, 0.4, 0.5), {}
     for part in ("search", "test", "earlier"):
         for row in card.read(output, "steps.csv", part):
             runs.setdefault((part, row["row"], row["rate"], row["seed"]), []).append(row)

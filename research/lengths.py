@@ -9,7 +9,6 @@ before the runs: the gain over random tokens after the last step is smaller with
 """
 
 import argparse
-import csv
 import json
 import os
 import subprocess
@@ -22,7 +21,7 @@ import numpy as np
 from benchmarks.harness import ROOT, markdown
 from d3s.common import exit_code
 from d3s.data.synthetic import find_task
-from research.records import DOCS, SAMPLES
+from research.records import DOCS, SAMPLES, append_rows, read_rows
 from research.statistics import Scores, interval, show, subtract
 
 MEASURED = DOCS / "data" / "lengths.csv"
@@ -88,15 +87,13 @@ def train(words: str, rule: str, rate: float, seed: int) -> None:
     folder = Path(arguments[-1].partition("=")[2])
     call([sys.executable, "train.py", "--config", *arguments, "--resume", "auto"], folder)
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    with open(MEASURED, "a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(COLUMNS)
-        for line in map(json.loads, (folder / "eval.jsonl").read_text().splitlines()):
-            last = steps[max(line["step"] - 1, 0)]
-            trained = last["tokens_trained"] if line["step"] else 0
-            cells = (f"{line['mean_length']:.1f}", trained, f"{last['policy/entropy']:.3f}")
-            writer.writerow([words, rule, f"{rate:g}", seed, line["step"], *cells, "".join(map(str, line["right"]))])
+    rows = []
+    for line in map(json.loads, (folder / "eval.jsonl").read_text().splitlines()):
+        last = steps[max(line["step"] - 1, 0)]
+        trained = last["tokens_trained"] if line["step"] else 0
+        cells = (f"{line['mean_length']:.1f}", trained, f"{last['policy/entropy']:.3f}")
+        rows.append([words, rule, f"{rate:g}", seed, line["step"], *cells, "".join(map(str, line["right"]))])
+    append_rows(MEASURED, COLUMNS, rows)
     print(f"{words}, {rule}, rate {rate:g}, seed {seed}: done", flush=True)
 
 
@@ -109,12 +106,7 @@ def call(arguments: list[str], folder: Path) -> None:
 
 def read(path: Path = MEASURED) -> list[dict]:
     """The rows of the CSV file, with numbers as numbers."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
-    texts = ("words", "rule", "right")
-    return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
+    return read_rows(path, texts=("words", "rule", "right"))
 
 
 def pass_at_1(row: dict) -> float:
@@ -171,7 +163,7 @@ def claim(path: Path = MEASURED) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="the first so many seeds")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="number of seeds")
     args = parser.parse_args()
     OUTPUT.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -39,6 +39,24 @@ LOGGED = {  # column -> metrics whose sum is logged in a step; the mean over the
 PEAKS = {"grad_norm_peak": "grad_norm"}  # column -> metric; the largest value of an interval
 
 
+def append_rows(path: Path, columns: Iterable[str], rows: Iterable[Sequence]) -> None:
+    """Append rows to a CSV file, in a new one after the names of the columns."""
+    with open(path, "a", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if file.tell() == 0:
+            writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def read_rows(path: Path, texts: Iterable[str]) -> list[dict]:
+    """The rows of a CSV file, none if it is missing; all columns but `texts` are numbers."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{key: value if key in texts else float(value) for key, value in row.items()} for row in rows]
+
+
 @dataclass(frozen=True)
 class Record:
     """One run. Arrays have one entry for each of its E evaluations; the first is before training."""

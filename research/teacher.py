@@ -7,7 +7,6 @@ A smaller K has more steps, so that all rows spend about the same CPU seconds. E
 two at the same time; its records are added to docs/data/teacher.csv.
 """
 
-import csv
 import json
 import os
 import statistics
@@ -20,7 +19,7 @@ import numpy as np
 
 from benchmarks.harness import ROOT, markdown
 from d3s.common import exit_code
-from research.records import DOCS
+from research.records import DOCS, append_rows, read_rows
 from research.statistics import interval, show, subtract
 
 MEASURED = DOCS / "data" / "teacher.csv"
@@ -51,25 +50,19 @@ def train(k: float, seed: int) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, env=environment, check=True)
     steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    with open(MEASURED, "a", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if file.tell() == 0:
-            writer.writerow(COLUMNS)
-        for line in map(json.loads, (folder / "eval.jsonl").read_text().splitlines()):
-            before = steps[: line["step"]]
-            spent = sum(step["time/cpu"] for step in before)
-            trained = before[-1]["tokens_trained"] if before else 0
-            writer.writerow([f"{k:g}", seed, line["step"], f"{spent:.0f}", trained, "".join(map(str, line["right"]))])
+    rows = []
+    for line in map(json.loads, (folder / "eval.jsonl").read_text().splitlines()):
+        before = steps[: line["step"]]
+        spent = sum(step["time/cpu"] for step in before)
+        trained = before[-1]["tokens_trained"] if before else 0
+        rows.append([f"{k:g}", seed, line["step"], f"{spent:.0f}", trained, "".join(map(str, line["right"]))])
+    append_rows(MEASURED, COLUMNS, rows)
     print(f"K = {k:.0%}, seed {seed}: done", flush=True)
 
 
 def read(path: Path = MEASURED) -> list[dict]:
     """The rows of the CSV file; all but those of `right` are numbers."""
-    if not path.exists():
-        return []
-    with open(path, newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [{key: value if key == "right" else float(value) for key, value in row.items()} for row in rows]
+    return read_rows(path, texts=("right",))
 
 
 def scores(rows: list[dict], k: float, axis: str, budget: float) -> np.ndarray:
