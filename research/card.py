@@ -7,10 +7,12 @@ The task is that of `make demo-real` after its warm-up. Runs share the card, so 
 card. Each finished run adds rows to the CSV files of --output, from which research/card_tables.py makes tables. The
 parts, of which a later one begins while runs of an earlier one go on:
 
-    search  one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
-    test    new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
-    long    responses of about 60 tokens, by another warm-up
-    remedy  a shape that loses its entropy, and what the warning names against it
+    search       one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
+    test         new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
+    long         responses of about 60 tokens, by another warm-up
+    sort search  another task, sorting numbers: a smaller search
+    sort         the same as `test`, with more rows
+    remedy       a shape that loses its entropy, and what the warning names against it
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -19,7 +21,6 @@ import argparse
 import csv
 import json
 import os
-import random
 import shutil
 import statistics
 import subprocess
@@ -33,7 +34,7 @@ import numpy as np
 
 from benchmarks.harness import ROOT
 from d3s.common import exit_code
-from d3s.data import word_problems
+from research import card_tasks
 from research.records import append_rows, read_rows
 
 GRPO = ("configs/method/grpo.yaml",)
@@ -71,7 +72,17 @@ SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "D3S, K 20 to 50 %, G = 16": ((*growing(*MIDDLE_K, 4, 16), *groups(16)), (1e-5,)),
 }
 FAMILIES = ("GRPO", "D3S")
-VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
+# The same of the sorting task.
+SORTED: dict[str, tuple[float, ...]] = {
+    "GRPO": (1e-5, 2e-5),
+    "GRPO, 4 updates": (1e-5, 2e-5),
+    "GRPO, G = 4, 4 updates": (1e-5, 2e-5),
+    "D3S, K 5 to 20 %": (2e-5,),
+    "D3S, K 20 to 50 %": (2e-5,),
+    "D3S, K 50 to 100 %": (1e-5, 2e-5),
+    "D3S, K 50 to 100 %, 4 updates": (1e-5,),
+    "D3S, K 50 to 100 %, G = 4, 4 updates": (1e-5,),
+}
 PAPER, RANDOM, CONSTANT = "D3S, K 5 to 20 %", "random tokens", "constant N and K"
 HALF_RATE = "half the rate"
 PAPER_RANDOM = f"{PAPER}, {RANDOM}"
@@ -107,12 +118,22 @@ CLAIMS = (
     Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
     Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
     Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
+    # Added when the results of the others were known but for that with the paper's K.
+    Claim(
+        "Sorting: D3S beats GRPO, each in its best shape, in equal seconds",
+        BEST + "D3S",
+        BEST + "GRPO",
+        "seconds",
+        "sort",
+    ),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
     "search": (24, 8, "validation", (1000,)),
     "test": (40, 10, "test", tuple(range(1, 9))),
     "long": (16, 8, "test", (1, 2, 3)),
+    "sort search": (20, 10, "validation", (1000,)),
+    "sort": (30, 10, "test", tuple(range(1, 9))),
     "remedy": (30, 15, "test", (1, 2, 3)),
 }
 COMMON = (
@@ -126,8 +147,13 @@ COMMON = (
 )
 OF_PART = {
     "long": ("rollout.max_completion_length=128", "rollout.max_num_seqs=256"),
+    "sort search": ("rollout.max_completion_length=40",),
+    "sort": ("rollout.max_completion_length=40",),
     "remedy": ("train.prompts_per_step=16",),
 }
+MODELS = {"long": "spoken", "sort search": "sorting", "sort": "sorting"}  # of other parts: warmup
+SEARCH_OF = {"test": "search", "sort": "sort search"}  # the part whose best rows a part runs
+SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update). docs/data/card/cores.csv
 # has the measured steps of both best rows: their arguments with rollout.engine=vllm and train.steps=6, commit 9da4925.
 COST = (6.5, 1.5e-3, 6.3e-12)
@@ -175,8 +201,11 @@ class Run:
         """Its configurations and overrides of train.py."""
         steps, every, split, _ = PARTS[self.part]
         evaluated = (f"eval.split={split}", f"eval.every={every}")
-        model = output / ("spoken" if self.part == "long" else "warmup") / "model"
-        shared = (*COMMON, *evaluated, f"model.name={model}", f"optim.learning_rate={self.rate:g}")
+        model = MODELS.get(self.part, "warmup")
+        shared = (*COMMON, *evaluated, f"model.name={output / model / 'model'}", f"optim.learning_rate={self.rate:g}")
+        if model == "sorting":
+            files = (f"{output}/sorting-{name}.jsonl" for name in ("train", split))
+            shared += tuple(option.format(file) for option, file in zip(("data.path={}", 'eval.data=["{}"]'), files))
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
         return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
@@ -234,12 +263,12 @@ def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[
     return curves
 
 
-def scores(output: Path, family: str) -> dict[tuple[str, float, float], float]:
+def scores(output: Path, family: str, part: str = "search") -> dict[tuple[str, float, float], float]:
     """Of each searched run of a family the mean Pass@1 at the whole and at two thirds of a budget.
 
     The budget, in estimated seconds of two cores, is all that the cheapest of the family's runs spent.
     """
-    curves = {run: points for run, points in curve(output, "search").items() if run[0].startswith(family)}
+    curves = {run: points for run, points in curve(output, part).items() if run[0].startswith(family)}
     budget = min(points[-1][1] for points in curves.values())
 
     def score(points: list) -> float:
@@ -249,16 +278,22 @@ def scores(output: Path, family: str) -> dict[tuple[str, float, float], float]:
     return {run: score(points) for run, points in curves.items()}
 
 
-def choose(output: Path, family: str) -> tuple[str, float]:
-    """Row and rate of the best searched run of a family."""
-    found = scores(output, family)
+def choose(output: Path, family: str, part: str = "search") -> tuple[str, float]:
+    """Row and rate of the best run of a family in a search."""
+    found = scores(output, family, part)
     return max(found, key=found.__getitem__)[:2]
 
 
 def searched() -> list[Run]:
-    """The runs of the search."""
-    seed = PARTS["search"][3][0]
-    return [Run("search", row, args, rate, seed) for row, (args, rates) in SEARCHED.items() for rate in rates]
+    """The runs of both searches."""
+    rates = {"search": {row: rates for row, (_, rates) in SEARCHED.items()}, "sort search": SORTED}
+    return [
+        Run(part, row, SEARCHED[row][0], rate, seed)
+        for part, rows in rates.items()
+        for row in rows
+        for rate in rows[row]
+        for seed in PARTS[part][3]
+    ]
 
 
 def tested(output: Path) -> list[Run]:
@@ -275,6 +310,33 @@ def paper_k(output: Path) -> list[Run]:
     arguments, rate = SEARCHED[PAPER][0], best_rate(output, PAPER)
     rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
     return of_seeds("test", rows)
+
+
+def sort(output: Path) -> list[Run]:
+    """The chosen GRPO and D3S on test problems of sorting."""
+    chosen = [choose(output, family, SEARCH_OF["sort"]) for family in FAMILIES]
+    return of_seeds("sort", {row: (SEARCHED[row][0], rate) for row, rate in chosen})
+
+
+def sort_rows(output: Path) -> list[Run]:
+    """Sorting by methods that select otherwise, each in the shape and at the rate of the chosen GRPO or D3S."""
+    (grpo, slow), (d3s, rate) = (
+        (SEARCHED[row][0], rate) for row, rate in (choose(output, f, SEARCH_OF["sort"]) for f in FAMILIES)
+    )
+    all_tokens = "schedule.k_init=1", "schedule.k_final=1"
+    all_rollouts = "schedule.n_init=null", "schedule.n_final=null"
+    constant = (*means(d3s), *all_tokens)
+    rows = {
+        RANDOM: ((*d3s, "selector.tokens=random"), rate),
+        "tokens alone": ((*d3s, *all_rollouts), rate),
+        "rollouts alone": ((*d3s, *all_tokens), rate),
+        "D3S-I": (("configs/method/d3s_i.yaml", *d3s), rate),
+        "PODS": (("configs/method/pods.yaml", *constant), rate),
+        "D1S": (("configs/method/d1s.yaml", *constant), rate),
+        "CPPO": (("configs/method/cppo.yaml", *constant), rate),
+        "Dr. GRPO": (("configs/method/dr_grpo.yaml", *grpo[len(GRPO) :]), slow),
+    }
+    return of_seeds("sort", rows)
 
 
 def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[Run]:
@@ -310,29 +372,17 @@ def remedies() -> list[Run]:
     return of_seeds("remedy", {row: (args, rates.get(row, 2e-5)) for row, args in REMEDIES.items()})
 
 
-def spoken(rng: random.Random) -> tuple[str, str]:
-    """A demonstration of the task `words` whose steps are sentences, about 30 tokens each."""
-    kind = rng.choice(word_problems.DEMONSTRATED)
-    numbers, steps = kind.draw(rng)
-    said = [
-        f"Step {i}: I begin with {left} and {VERBS[sign]} {right}. "
-        f"That is {left} {sign} {right} = {int(value)}, so now I have {int(value)}."
-        for i, (left, sign, right, value) in enumerate(steps, start=1)
-    ]
-    problem = kind.text.format(name=rng.choice(word_problems.NAMES["train"]), **numbers)
-    end = f"There are no other steps. The answer is \\boxed{{{int(steps[-1][-1])}}}"
-    return f"{problem}\n", " ".join([*said, end])
-
-
 def warm_up(output: Path) -> None:
-    """Make the models to begin with: that of `make demo-real`, and for `long` one that writes sentences."""
-    demonstrations, rng = output / "spoken.jsonl", random.Random(0)
-    rows = (dict(zip(("problem", "answer"), spoken(rng), strict=True)) for _ in range(48))
-    demonstrations.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    long = f"data.path={demonstrations}", "data.limit=48", "train.steps=6", "rollout.max_completion_length=128"
-    for name, overrides in {"warmup": (), "spoken": long}.items():
+    """Make the models to begin with: that of `make demo-real`, and those of research/card_tasks.py."""
+    card_tasks.write(output)
+    overrides = {
+        "warmup": (),
+        "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
+        "sorting": (f"data.path={output / 'sorting-shown.jsonl'}", *SFT, "rollout.max_completion_length=40"),
+    }
+    for name, own in overrides.items():
         if not (output / name / "model").exists():
-            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", *overrides]
+            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", *own]
             subprocess.run([*command, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
 
 
@@ -344,13 +394,13 @@ def train(output: Path, jobs: int, seconds: float) -> None:
     """
     begin, done, running, failed = time.monotonic(), finished(output), {}, []
     search_left = {run.key for run in searched()} - done
-    waiting, test = [run for run in searched() + long() if run.key not in done], None
-    while waiting or running:
-        if test is None and not search_left:
-            test = tested(output)
-            print("chosen:", *dict.fromkeys((run.row, run.rate) for run in test), flush=True)
-            runs = [*test, *waiting, *paper_k(output), *remedies()]
-            waiting = [run for run in dict.fromkeys(runs) if run.key not in done]
+    after = {"search": (tested, paper_k), "sort search": (sort, sort_rows)}  # next, and when all else is begun
+    waiting = [run for run in searched() + long() + remedies() if run.key not in done]
+    while waiting or running or after:
+        for part in [part for part in after if all(key[0] != part for key in search_left)]:
+            first, last = (make(output) for make in after.pop(part))
+            print("chosen:", *dict.fromkeys((run.row, run.rate) for run in first), flush=True)
+            waiting = [run for run in dict.fromkeys([*first, *waiting, *last]) if run.key not in done]
         now = time.monotonic() - begin
         if now > seconds or (len(failed) > 2 and not done):
             break

@@ -3,6 +3,7 @@
 import csv
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.data import word_problems
-from research import card, card_tables
+from research import card, card_tables, card_tasks
 
 
 def options(run: card.Run) -> dict:
@@ -55,13 +56,44 @@ def test_constant_row_has_the_mean_of_both_ends():
 def test_spoken_solutions_are_right():
     """Each sum holds and begins with the value before it; the box has the last value."""
     for seed in range(50):
-        problem, text = card.spoken(random.Random(seed))
+        problem, text = card_tasks.spoken(random.Random(seed))
         sums = re.findall(r"That is (\d+) ([-+*/]) (\d+) = (\d+), so now I have (\d+)\.", text)
         assert len(sums) == text.count("Step ") > 0 and problem.endswith("\n")
         for left, sign, right, value, again in sums:
             assert word_problems.OPERATIONS[sign](int(left), int(right)) == int(value) == int(again)
         assert [one[3] for one in sums[:-1]] == [one[0] for one in sums[1:]]
         assert text.endswith(f"\\boxed{{{sums[-1][3]}}}")
+
+
+def test_sorting_problems_are_right_and_disjoint():
+    splits = card_tasks.sorting_problems()
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [4096, 128, 128]
+    problems = [pair for split in splits.values() for pair in split]
+    assert len({problem for problem, _ in problems}) == len(problems)
+    for problem, answer in problems:
+        numbers = [int(number) for number in re.findall(r"\d+", answer)]
+        assert sorted(re.findall(r"\d+", problem)) == sorted(map(str, numbers)) and 4 <= len(numbers) <= 6
+        assert all(low < high for low, high in pairwise(numbers))
+
+
+def test_sorting_rows_differ_in_what_they_select(monkeypatch):
+    chosen = {"GRPO": ("GRPO, G = 4, 4 updates", 2e-5), "D3S": ("D3S, K 50 to 100 %", 1e-5)}
+    monkeypatch.setattr(card, "choose", lambda output, family, part: chosen[family])
+    grpo, d3s = (options(run) for run in card.sort(Path()) if run.seed == 1)
+    assert differing(grpo, d3s) > {"optim.learning_rate", "rollout.num_generations"}
+    rows = {run.row: options(run) for run in card.sort_rows(Path()) if run.seed == 1}
+    k, n = {"schedule.k_init"}, {"schedule.n_init", "schedule.n_final"}
+    own = {"selector.cross_share", "schedule.n_shape"} | n | k
+    assert {row: differing(found, grpo if row == "Dr. GRPO" else d3s) for row, found in rows.items()} == {
+        card.RANDOM: {"selector.tokens"},
+        "tokens alone": n,
+        "rollouts alone": k,
+        "D3S-I": {"selector.cross_share"},
+        "PODS": own | {"selector.normalize", "loss.normalizer"},
+        "D1S": own,
+        "CPPO": own | {"selector.rollouts", "loss.normalizer"},
+        "Dr. GRPO": {"reward.advantages", "loss.normalizer"},
+    }
 
 
 def write(folder: Path, name: str, rows: list[dict]) -> None:
