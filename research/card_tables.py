@@ -18,6 +18,7 @@ from research.statistics import Scores, detectable, holm, interval, p_value, sho
 
 MEASURED = DOCS / "data" / "card"
 FIRST = DOCS / "data" / "card-first"  # the runs of commit d2bc5ed, of a harder task
+TASKS = {"word problems": "test", "sorting": "sort"}  # and the part of their tests
 
 
 def seeds_of(output: Path, part: str, row: str) -> list[float]:
@@ -73,29 +74,56 @@ def kind_of(row: str) -> str:
     return "GRPO" if row.startswith("GRPO") else ",".join(row.split(",")[:2])
 
 
-def entropy_table(output: Path) -> str:
-    """Policy entropy, in nats, when the mean reward of three steps first reaches a level: of what is selected, by rate.
+def runs_of(output: Path, part: str) -> dict[tuple[str, float, float], list[dict]]:
+    """The steps of each run (row, rate, seed) of a part."""
+    runs: dict[tuple[str, float, float], list[dict]] = {}
+    for step in card.read(output, "steps.csv", part):
+        runs.setdefault((step["row"], step["rate"], step["seed"]), []).append(step)
+    return runs
 
-    Of all runs with short responses; the mean over runs, in brackets the lowest and the highest.
-    """
-    levels, runs = (0.3, 0.4, 0.5), {}
+
+def entropies(steps: list[dict], levels: Iterable[float]) -> list[float]:
+    """The policy entropy of a run when the mean reward of three steps first reaches each level; NaN if it does not."""
+    reward, entropy = (
+        np.convolve([step[key] for step in steps], np.ones(3) / 3, "valid") for key in ("reward", "entropy")
+    )
+    return [float(entropy[np.argmax(reward >= level)]) if max(reward) >= level else np.nan for level in levels]
+
+
+def spread(values: list[float], digits: int, count: bool = False) -> str:
+    """Mean, in brackets the lowest and the highest, of the values that are numbers; and how many there are."""
+    values = [value for value in values if value == value]
+    if not values:
+        return ""
+    low, mean, high = (f"{value:.{digits}f}" for value in (min(values), statistics.mean(values), max(values)))
+    return f"{mean} ({low}-{high})" + f", {len(values)}" * count
+
+
+def entropy_table(output: Path) -> str:
+    """Policy entropy, in nats, at levels of the reward: of what is selected, by rate; of the word problems' runs."""
+    levels, found = (0.3, 0.4, 0.5), {}
     for part in ("search", "test", "earlier"):
-        for row in card.read(output, "steps.csv", part):
-            runs.setdefault((part, row["row"], row["rate"], row["seed"]), []).append(row)
-    found: dict[str, list[list[float]]] = {}
-    for (_, row, rate, _), steps in runs.items():
-        reward, entropy = (
-            np.convolve([step[key] for step in steps], np.ones(3) / 3, "valid") for key in ("reward", "entropy")
-        )
-        at = [float(entropy[np.argmax(reward >= level)]) if max(reward) >= level else np.nan for level in levels]
-        for name in (kind_of(row), f"rate {rate:g}"):
-            found.setdefault(name, []).append(at)
-    cells = []
-    for name in sorted(found, key=lambda name: (name.startswith("rate"), name)):
-        columns = [[value for value in column if value == value] for column in zip(*found[name], strict=True)]
-        texts = [f"{statistics.mean(c):.2f} ({min(c):.2f}-{max(c):.2f}), {len(c)}" if c else "" for c in columns]
-        cells.append([name, *texts])
+        for (row, rate, _), steps in runs_of(output, part).items():
+            for name in (kind_of(row), f"rate {rate:g}"):
+                found.setdefault(name, []).append(entropies(steps, levels))
+    names = sorted(found, key=lambda name: (name.startswith("rate"), name))
+    cells = [[name, *(spread(column, 2, count=True) for column in zip(*found[name], strict=True))] for name in names]
     return markdown(["entropy, runs", *(f"at a reward of {level:.0%}" for level in levels)], cells)
+
+
+def remedy_table(output: Path) -> str:
+    """The rows of the part `remedy`: accuracies, entropy at a reward of 40 % and at the end."""
+    curves, runs, cells = card.curve(output, "remedy"), runs_of(output, "remedy"), []
+    for name in card.REMEDIES:
+        own = [run for run in runs if run[0] == name]
+        evaluated = [(at, key) for at, key in ((1, "pass@1"), (2, "pass@1"), (2, "pass@8"))]
+        line = [spread([100 * curves[run][at][2][key] for run in own], 1) for at, key in evaluated]
+        line += [spread([entropies(runs[run], (0.4,))[0] for run in own], 2)]
+        line += [spread([runs[run][-1][key] for run in own], 2) for key in ("entropy", "distinct")]
+        cells.append([name, str(len(own)), *line])
+    middle, end = (f"{points[0]:.0f}" for points in next(iter(curves.values()))[1:])
+    names = [f"Pass@1, step {middle}", f"step {end}", f"Pass@8, step {end}", "entropy at a reward of 40%"]
+    return markdown(["remedy", "seeds", *names, "at the end", "distinct at the end"], cells)
 
 
 def step_table(output: Path, part: str) -> str:
@@ -126,46 +154,53 @@ def step_table(output: Path, part: str) -> str:
     return markdown([part, *names], cells)
 
 
-def summary_table(output: Path, part: str) -> str:
-    """The means over seeds for the README, of rows with several: Pass@1 early and at the end, Pass@8, cost."""
-    curves, cells = card.curve(output, part), []
-    for name in rows_of(output, part):
-        runs = [points for run, points in curves.items() if run[0] == name]
-        if len(runs) < 2:
-            continue
-        levels = [
-            statistics.mean(points[at][2][key] for points in runs)
-            for at, key in ((1, "pass@1"), (-1, "pass@1"), (-1, "pass@8"))
-        ]
-        own = [row for row in card.read(output, "steps.csv", part) if row["row"] == name]
-        trained = statistics.mean(row["tokens_trained"] for row in own if row["step"] == runs[0][-1][0])
-        cost = statistics.mean(points[-1][1] for points in runs)
-        cells.append([name, *(f"{100 * level:.1f}" for level in levels), f"{trained:,.0f}", f"{cost:,.0f}"])
-    early, late = (f"{runs[0][at][0]:.0f}" for at in (1, -1))
-    names = [f"Pass@1 after {early} steps, %", f"after {late}, %", f"Pass@8 after {late}, %", "tokens trained"]
-    return markdown(["SmolLM2-135M, word problems", *names, "seconds of two cores"], cells)
+def shown(output: Path, part: str) -> list[str]:
+    """The rows of a part for the README and the picture: the chosen GRPO and D3S, and D3S with the paper's K."""
+    chosen = [card.choose(output, family, card.SEARCH_OF[part])[0] for family in card.FAMILIES]
+    return [row for row in dict.fromkeys((*chosen, card.PAPER)) if seeds_of(output, part, row)]
 
 
-def search_table(output: Path) -> str:
+def summary_table(output: Path) -> str:
+    """Means over seeds: Pass@1 early and at the end, Pass@8, cost."""
+    cells = []
+    for task, part in TASKS.items():
+        curves, steps = card.curve(output, part), runs_of(output, part)
+        for name in shown(output, part):
+            runs = [run for run in curves if run[0] == name]
+            ends = [curves[run][-1] for run in runs]
+            levels = (
+                [curves[run][1][2]["pass@1"] for run in runs],
+                *([end[2][f"pass@{k}"] for end in ends] for k in (1, 8)),
+            )
+            costs = [steps[run][-1]["tokens_trained"] for run in runs], [end[1] for end in ends]
+            line = [f"{100 * statistics.mean(values):.1f}" for values in levels]
+            line += [f"{statistics.mean(values):,.0f}" for values in costs]
+            cells.append([f"{task}, {ends[0][0]:.0f} steps", name, str(len(runs)), *line])
+    names = [f"Pass@1 after {curves[runs[0]][1][0]:.0f} steps, %", "at the end", "Pass@8"]
+    return markdown(["SmolLM2-135M", "method", "seeds", *names, "tokens trained", "seconds of two cores"], cells)
+
+
+def search_table(output: Path, part: str) -> str:
     """Every searched run: Pass@1 by step, and at the budget by which its family was chosen."""
     cells = []
     for family in card.FAMILIES:
-        chosen = card.choose(output, family)
-        for run, score in sorted(card.scores(output, family).items(), key=lambda item: -item[1]):
-            points = card.curve(output, "search")[run]
+        chosen = card.choose(output, family, part)
+        for run, score in sorted(card.scores(output, family, part).items(), key=lambda item: -item[1]):
+            points = card.curve(output, part)[run]
             levels = [f"{100 * row['pass@1']:.1f}" for *_, row in points[1:]]
             mark = "**" * (run[:2] == chosen)
             cells.append(
                 [f"{mark}{run[0]}{mark}", f"{run[1]:g}", *levels, f"{100 * score:.1f}", f"{points[-1][1]:,.0f}"]
             )
     steps = [f"step {step:.0f}" for step, *_ in points[1:]]
-    return markdown(["search, Pass@1", "rate", *steps, "at the budget", "two cores, s"], cells)
+    return markdown([f"{part}, Pass@1", "rate", *steps, "at the budget", "two cores, s"], cells)
 
 
-def actual(output: Path, name: str) -> str:
-    """The row that a claim names: `best FAMILY` is what the search chose."""
+def actual(output: Path, name: str, part: str) -> str:
+    """The row that a claim names: `best FAMILY` is what the search of a part chose."""
     for family in card.FAMILIES:
-        name = name.replace(card.BEST + family, card.choose(output, family)[0])
+        if card.BEST + family in name:
+            name = name.replace(card.BEST + family, card.choose(output, family, card.SEARCH_OF[part])[0])
     return name
 
 
@@ -182,10 +217,18 @@ def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: I
     return {"words": np.array(runs)}
 
 
-def difference(output: Path, claim: card.Claim) -> Scores | None:
-    """Paired by seed and problem; None with fewer than two common seeds."""
-    rows = [actual(output, name) for name in (claim.row, claim.reference)]
-    seeds = sorted(set.intersection(*(set(seeds_of(output, claim.part, row)) for row in rows)))
+def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Scores | None:
+    """Paired by seed and problem; None with fewer than two common seeds.
+
+    Args:
+        collapsed: with the seeds of which a run ended without a right answer.
+    """
+    rows = [actual(output, name, claim.part) for name in (claim.row, claim.reference)]
+    found = [set(seeds_of(output, claim.part, row)) for row in rows]
+    if not collapsed:
+        curves = card.curve(output, claim.part)
+        found += [{run[2] for run in curves if run[0] == row and curves[run][-1][2]["pass@1"] > 0} for row in rows]
+    seeds = sorted(set.intersection(*found))
     if len(seeds) < 2:
         return None
     curves = card.curve(output, claim.part)
@@ -223,25 +266,41 @@ def claims_table(output: Path) -> str:
     return markdown(["claim", "here", "points of Pass@1", "could see", "p (Holm)", "seeds"], cells)
 
 
-def draw(output: Path, part: str, path: Path) -> None:
-    """Draw Pass@1 and Pass@8 against estimated seconds, a line for each seed."""
+def survivors(output: Path) -> str:
+    """A sentence: the best rows of sorting without the seeds of a collapsed run."""
+    found = []
+    for axis, where in (("seconds", "in equal seconds"), ("steps", "in as many steps")):
+        claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", axis, TASKS["sorting"])
+        scores = difference(output, claim, collapsed=False)
+        found.append(f"{show(interval(scores), signed=True)} points {where}")
+    return (
+        f"Sorting without the seeds in which a run ended at 0 %, {len(scores['words'])} of "
+        f"{len(card.PARTS[claim.part][3])}, not planned: {' and '.join(found)}."
+    )
+
+
+def draw(output: Path, path: Path) -> None:
+    """Draw Pass@1 of both tasks against estimated seconds, a line for each seed."""
     import matplotlib
     from matplotlib.figure import Figure
 
     from d3s.report.theme import MUTED, SERIES, style
 
-    rows = rows_of(output, part)
+    rows = list(dict.fromkeys(row for part in TASKS.values() for row in shown(output, part)))
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=(9, 3.6), dpi=160, facecolor="white")
-        for ax, k in zip(figure.subplots(1, 2), (1, 8), strict=True):
-            for run, points in sorted(card.curve(output, part).items(), key=lambda item: rows.index(item[0][0])):
-                label = run[0] if run[0] not in ax.get_legend_handles_labels()[1] else None
-                values = [100 * row[f"pass@{k}"] for *_, row in points]
-                seconds = [spent for _, spent, _ in points]
-                ax.plot(seconds, values, "o-", color=SERIES[rows.index(run[0])], markersize=3, label=label)
-            ax.set_title(f"Pass@{k}, %", loc="left", fontsize=10, fontweight="bold")
+        handles = {}
+        for ax, (task, part) in zip(figure.subplots(1, 2), TASKS.items(), strict=True):
+            for (row, *_), points in card.curve(output, part).items():
+                if row in shown(output, part):
+                    values = [100 * point["pass@1"] for *_, point in points]
+                    color = SERIES[rows.index(row)]
+                    (handles[row],) = ax.plot(
+                        [spent for _, spent, _ in points], values, "o-", color=color, markersize=3
+                    )
+            ax.set_title(f"{task}: Pass@1, %", loc="left", fontsize=10, fontweight="bold")
             ax.set_xlabel("seconds of training on two cores, estimated", color=MUTED)
-        handles, labels = ax.get_legend_handles_labels()
-        figure.legend(handles, labels, frameon=False, loc="lower center", ncols=len(labels), fontsize=7)
+        lines = [handles[row] for row in rows]
+        figure.legend(lines, rows, frameon=False, loc="lower center", ncols=len(rows), fontsize=7)
         figure.tight_layout(rect=(0, 0.06, 1, 1))
         figure.savefig(path)

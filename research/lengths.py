@@ -4,7 +4,7 @@
 
 The model of `make demo` learns to write its steps with few, some or many words, which it repeats without doubt: the
 choices of a response are as many, among more tokens. Each of these models is then trained by D3S with both rules, at
-the best of four learning rates on validation problems. A finished run is added to docs/data/lengths.csv. Written down
+the best of five learning rates on validation problems. A finished run is added to docs/data/lengths.csv. Written down
 before the runs: the gain over random tokens after the last step is smaller with many words than with few.
 """
 
@@ -33,7 +33,7 @@ STYLES = {
     "many": ("then I look at the signs and choose one of them, so that the next line is {} and", 600),
 }
 RULES = ("advantage_entropy", "random")
-RATES, SEARCH_SEED, SEEDS, STEPS = (2.5e-5, 5e-5, 1e-4, 2e-4), 100, tuple(range(1, 9)), 40
+RATES, SEARCH_SEED, SEEDS, STEPS = (1.25e-5, 2.5e-5, 5e-5, 1e-4, 2e-4), 100, tuple(range(1, 9)), 40
 DEMONSTRATIONS = 8192
 COMMON = (
     "configs/tiny.yaml",

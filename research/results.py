@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluation.intervals import Estimate
-from research import card_tables, lengths, result_tables, teacher, update_share
+from research import card, card_tables, lengths, result_tables, teacher, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
@@ -225,17 +225,18 @@ def write_sections(records: list[Record]) -> None:
 def card_section() -> str:
     """The real model: the claims, and Pass@1 by step."""
     data = card_tables.MEASURED
-    tables = (card_tables.learning_table(data, part, 1) for part in ("test", "long"))
-    return "\n\n".join([card_tables.claims_table(data), *tables, card_tables.levels_table(data, "test")])
+    tables = (card_tables.learning_table(data, part, 1) for part in card_tables.TASKS.values())
+    return "\n\n".join([card_tables.claims_table(data), card_tables.survivors(data), *tables])
 
 
 def card_search() -> str:
-    """Pass@8 of the real model by step, every run of its search, its entropies, and the tests before."""
+    """Pass@8 of the real model by step, every run of its searches, its entropies, and the tests before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
-    pass_at_8 = (card_tables.learning_table(data, part, 8) for part in ("test", "long"))
-    earlier = card_tables.learning_table(data, "earlier", 1)
-    tables = card_tables.search_table(data), card_tables.entropy_table(data), earlier, first
-    return "\n\n".join([*pass_at_8, *tables])
+    pass_at_8 = (card_tables.learning_table(data, part, 8) for part in ("test", "sort", "long"))
+    searches = (card_tables.search_table(data, part) for part in card.SEARCH_OF.values())
+    others = card_tables.levels_table(data, "test"), card_tables.entropy_table(data), card_tables.remedy_table(data)
+    more = (card_tables.learning_table(data, part, 1) for part in ("long", "earlier"))
+    return "\n\n".join([*pass_at_8, *searches, *others, *more, first])
 
 
 def main() -> None:
@@ -249,7 +250,7 @@ def main() -> None:
     )
     below = f"{again_sentence(results)}{heavy_sentence(results)}{progress(records)}"
     write_between_marks(
-        ROOT / "README.md", "results", f"{card_tables.summary_table(card_tables.MEASURED, 'test')}\n\n{below}\n"
+        ROOT / "README.md", "results", f"{card_tables.summary_table(card_tables.MEASURED)}\n\n{below}\n"
     )
     draw(results, DOCS / "results.png")
     measured: dict[str, list[Record]] = {}
@@ -265,8 +266,8 @@ def main() -> None:
     write_between_marks(RESEARCH / "results-tables.md", "card-search", f"{card_search()}\n")
     write_between_marks(RESEARCH / "results-tables.md", "lengths", f"{lengths.table()}\n\n{lengths.claim()}\n")
     write_between_marks(DOCS / "beyond.md", "teacher", f"{teacher.table()}\n")
-    card_tables.draw(card_tables.MEASURED, "test", DOCS / "card.png")
-    steps = "\n\n".join(card_tables.step_table(card_tables.MEASURED, part) for part in ("test", "long"))
+    card_tables.draw(card_tables.MEASURED, DOCS / "card.png")
+    steps = "\n\n".join(card_tables.step_table(card_tables.MEASURED, part) for part in card_tables.TASKS.values())
     write_between_marks(DOCS / "gpu.md", "card-steps", f"{steps}\n")
 
 

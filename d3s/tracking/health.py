@@ -61,23 +61,27 @@ def health(
         return {}
     rules: list[Iterator[Finding]] = []
     if len(recent) == patience:
-        rules += [_constant_metrics(recent, samples), _exploded_gradient(opening, earlier, recent, config)]
+        rules += [_constant_metrics(history, recent, samples), _exploded_gradient(opening, earlier, recent, config)]
         rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history, recent)]
         rules += [_unclosed_thoughts(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
     return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
 
 
-def _constant_metrics(recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
+def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
     """Apply the rules for metrics that are at their worst value in every recent step."""
     steps = f"the last {len(recent)} steps" if len(recent) > 1 else "the last step"
     all_zero = _always(recent, "reward/mean", 0.0) and _always(recent, "reward/std", 0.0)
     if all_zero:
-        yield (
-            "zero_reward",
-            f"reward/mean: every reward of {steps} is 0; check the prompt template and the verifier, or use "
-            f"problems within reach of this model{_quote(samples)}",
-        )
+        problem, remedy = "", "check the prompt template and the verifier, or use problems within reach of this model"
+        # In docs/data/card one step of 4 updates at 2e-5 takes it from 0.07 to 0, and from zeros nothing is learned.
+        if better := [line for line in history if line.get("reward/mean", 0.0) > 0]:
+            problem = f", and was {better[-1]['reward/mean']:.2g} in step {better[-1]['step']}"
+            remedy = (
+                "if that was more than luck, an update has destroyed the policy: begin again with a lower "
+                "optim.learning_rate or more optim.warmup_steps"
+            )
+        yield "zero_reward", f"reward/mean: every reward of {steps} is 0{problem}; {remedy}{_quote(samples)}"
     elif _always(recent, "reward/zero_std_groups", 1.0):
         yield (
             "zero_variance",

@@ -140,11 +140,15 @@ def test_cost_is_that_of_measured_steps():
 
 @pytest.fixture
 def two_rows(tmp_path) -> Path:
-    """GRPO and D3S with two seeds each and one problem; D3S is at 8 of 8 where GRPO is at 4, at half of the cost."""
+    """GRPO and D3S with two seeds and two problems; D3S is at 8 of 8 where GRPO is at 4, at half of the cost.
+
+    The same for sorting, where GRPO ends at 0 with a third seed.
+    """
     steps, evaluations = [], []
     for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
-        for part, seeds in (("search", (9,)), ("test", (1, 2))):
+        for part, seeds in (("search", (9,)), ("test", (1, 2)), ("sort search", (9,)), ("sort", (1, 2, 3))):
             for seed in seeds:
+                right = (0, 0, 0) if (family, seed) == ("GRPO", 3) else right
                 key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
                 steps += [key | {"step": n, "tokens_generated": n * tokens, "tokens_trained": seed} for n in (1, 2)]
                 evaluations += [
@@ -159,9 +163,12 @@ def two_rows(tmp_path) -> Path:
 def test_tables_have_means_over_seeds(two_rows):
     assert "| D3S | 2 | 0.0 (0.0-0.0) | 100.0 (100.0-100.0) |" in card_tables.learning_table(two_rows, "test", 1)
     cost = sum(2 * c * x for c, x in zip(card.COST, (1, 1000, 0), strict=True))
-    assert f"| D3S | 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |" in card_tables.summary_table(two_rows, "test")
+    end = f"| 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |"
+    for row in (f"| word problems, 2 steps | D3S | 2 {end}", f"| sorting, 2 steps | D3S | 3 {end}"):
+        assert row in card_tables.summary_table(two_rows)
+    assert "| sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
     assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {2 * card.COST[0] + 4000 * card.COST[1]:,.0f} |" in (
-        card_tables.search_table(two_rows)
+        card_tables.search_table(two_rows, "search")
     )
 
 
@@ -196,3 +203,10 @@ def test_claims_are_decided_at_equal_budgets(two_rows):
     place = min(1.0, 2 * first / second)
     assert by_seconds[0] == pytest.approx([1 - place * 0.5, 1 - (1 / 8 + place * 0.5)])
     assert "| not measured |" in card_tables.claims_table(two_rows)
+
+
+def test_collapsed_runs_can_be_left_out(two_rows):
+    claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", "steps", "sort")
+    assert card_tables.difference(two_rows, claim)["words"].tolist()[2] == [1, 1 - 3 / 8]
+    assert card_tables.difference(two_rows, claim, collapsed=False)["words"].tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
+    assert "ended at 0 %, 2 of 8, " in card_tables.survivors(two_rows)

@@ -150,11 +150,11 @@ def test_pages_say_what_the_data_say():
     ]  # fmt: skip
     expected = {
         "README.md": [
-            card_tables.summary_table(card_tables.MEASURED, "test"),
+            card_tables.summary_table(card_tables.MEASURED),
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
         "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_section()],
-        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, part) for part in ("test", "long")],
+        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, part) for part in card_tables.TASKS.values()],
         "research/results-tables.md": [results.card_search(), lengths.table(), *(table(found) for table in tables)],
     }
     shapes = {record.identity: record for record in read(SHAPES_DATA)}
@@ -196,7 +196,7 @@ def test_main_writes_between_the_marks(pages, monkeypatch):
     for name, text in texts.items():
         assert text.startswith("before\n<!-- results -->\n") and text.endswith("<!-- /marks -->\nafter\n")
         assert text.count("OLD") == (0 if "tables" in name else 1) and "between" in text
-    assert card_tables.summary_table(card_tables.MEASURED, "test") in texts["README.md"]
+    assert card_tables.summary_table(card_tables.MEASURED) in texts["README.md"]
     assert summary_table(Results(all_runs(), costs())) in texts["docs/results.md"]
     assert claims_section(Results(all_runs(), costs())) in texts["docs/results.md"]
     assert teacher.table() in (pages / "docs/beyond.md").read_text()

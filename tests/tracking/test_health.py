@@ -135,7 +135,7 @@ def test_collapse_to_equal_responses_is_found():
 
 
 def test_collapse_is_found_when_the_rise_has_ended():
-    """In the recorded runs of SmolLM2 the entropy is low from step 12 on; all but one of the search rise to the end."""
+    """In the recorded runs of SmolLM2 the entropy is low from step 12 on; others than `test` rise to the end."""
     runs: dict[tuple[str, ...], list[dict]] = {}
     with open("docs/data/card/steps.csv", newline="") as file:
         for row in csv.DictReader(file):
@@ -146,10 +146,12 @@ def test_collapse_is_found_when_the_rise_has_ended():
     found = {
         key: next((end for end in range(5, len(lines) + 1) if keys(lines[:end])), None) for key, lines in runs.items()
     }
-    counts = {part: [step for (of, *_), step in found.items() if of == part] for part in ("search", "long", "test")}
+    parts = ("search", "sort search", "long", "sort", "test")
+    counts = {part: [step for (of, *_), step in found.items() if of == part] for part in parts}
     warned = {part: [step for step in steps if step] for part, steps in counts.items()}
-    assert (len(counts["search"]), warned["search"]) == (34, [24]) and (len(counts["long"]), warned["long"]) == (9, [])
-    assert len(counts["test"]) == 24 and len(warned["test"]) == 23 and min(warned["test"]) == 26
+    assert [len(counts[part]) for part in parts] == [34, 12, 9, 16, 34]
+    assert [warned[part] for part in parts[:-1]] == [[24], [], [], []]
+    assert len(warned["test"]) == 24 and min(warned["test"]) == 26
 
 
 def evaluated(*right: int, **fields) -> list[dict]:
@@ -220,6 +222,14 @@ def test_zero_rewards_quote_response_and_gold_answer():
     assert set(messages) == {"zero_reward", "no_answer"}  # zero rewards imply equal rewards
     assert "gold answer is '7'" in messages["zero_reward"] and "I think it is 7" in messages["zero_reward"]
     assert len(messages["zero_reward"]) < 500 and "sample:" not in messages["no_answer"]  # it is quoted once
+
+
+def test_rewards_that_fall_to_zero_name_the_rate():
+    """Not the template, which is right where a response was right."""
+    dead = [metrics(step, reward__mean=0.0, reward__std=0.0) for step in range(2, 7)]
+    (message,) = health([metrics(1, reward__mean=0.07), *dead]).values()
+    assert "was 0.07 in step 1" in message and "optim.learning_rate" in message and "template" not in message
+    assert "template" in health(dead)["zero_reward"]
 
 
 def test_unused_sequence_mask_is_found_at_the_end():
