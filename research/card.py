@@ -11,15 +11,13 @@ parts, of which a later one begins while runs of an earlier one go on:
     test         new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
     long         responses of about 60 tokens, by another warm-up
     sort search  another task, sorting numbers: a smaller search
-    sort         the same as `test`, with more rows
+    sort         new seeds, test problems: GRPO and D3S as chosen, then other methods
     remedy       a shape that loses its entropy, and what the warning names against it
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
 
 import argparse
-import csv
-import json
 import os
 import shutil
 import statistics
@@ -30,12 +28,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.harness import ROOT
 from d3s.common import exit_code
-from research import card_tasks
-from research.records import append_rows, read_rows
+from research import card_records, card_tasks
+from research.card_records import choose
 
 GRPO = ("configs/method/grpo.yaml",)
 
@@ -72,7 +68,7 @@ SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "D3S, K 20 to 50 %, G = 16": ((*growing(*MIDDLE_K, 4, 16), *groups(16)), (1e-5,)),
 }
 FAMILIES = ("GRPO", "D3S")
-# The same of the sorting task.
+# Row -> learning rates of the search on sorting.
 SORTED: dict[str, tuple[float, ...]] = {
     "GRPO": (1e-5, 2e-5),
     "GRPO, 4 updates": (1e-5, 2e-5),
@@ -118,7 +114,7 @@ CLAIMS = (
     Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
     Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
     Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
-    # Added when the results of the others were known but for that with the paper's K.
+    # Written down when the results of the others were known, but for that of the paper's K.
     Claim(
         "Sorting: D3S beats GRPO, each in its best shape, in equal seconds",
         BEST + "D3S",
@@ -154,28 +150,6 @@ OF_PART = {
 MODELS = {"long": "spoken", "sort search": "sorting", "sort": "sorting"}  # of other parts: warmup
 SEARCH_OF = {"test": "search", "sort": "sort search"}  # the part whose best rows a part runs
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
-# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update). docs/data/card/cores.csv
-# has the measured steps of both best rows: their arguments with rollout.engine=vllm and train.steps=6, commit 9da4925.
-COST = (6.5, 1.5e-3, 6.3e-12)
-SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
-COLUMNS = {
-    "steps.csv": {
-        "seconds": "time/step",
-        "generate": "time/generate",
-        "update": "time/update",
-        "reward": "reward/mean",
-        "entropy": "policy/entropy",
-        "distinct": "completion/distinct",
-        "length": "completion/length",
-        "tokens_generated": "tokens_generated",
-        "tokens_trained": "tokens_trained",
-        "flops": "selection/flops",
-        "flops_share": "selection/flops_share",
-    },
-    "evaluations.csv": {"pass@1": "pass@1", "pass@8": "pass@8", "mean_length": "mean_length", "right": "right"},
-    "warnings.csv": {"key": "key"},
-}
-KEYS = ["part", "row", "rate", "seed", "step"]
 
 
 @dataclass(frozen=True)
@@ -204,8 +178,7 @@ class Run:
         model = MODELS.get(self.part, "warmup")
         shared = (*COMMON, *evaluated, f"model.name={output / model / 'model'}", f"optim.learning_rate={self.rate:g}")
         if model == "sorting":
-            files = (f"{output}/sorting-{name}.jsonl" for name in ("train", split))
-            shared += tuple(option.format(file) for option, file in zip(("data.path={}", 'eval.data=["{}"]'), files))
+            shared += (f"data.path={output}/sorting-train.jsonl", f'eval.data=["{output}/sorting-{split}.jsonl"]')
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
         return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
@@ -215,73 +188,6 @@ def start(run: Run, output: Path) -> subprocess.Popen:
     command = [sys.executable, "train.py", "--config", *run.command(output)]
     with open(f"{run.folder(output)}.log", "w") as log:
         return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
-
-
-def record(run: Run, output: Path) -> None:
-    """Append the records of a finished run to the CSV files."""
-    for name, columns in COLUMNS.items():
-        source, path = run.folder(output) / SOURCES[name], output / name
-        lines = map(json.loads, source.read_text().splitlines() if source.exists() else ())
-        rows = [[*run.key, line["step"], *(written(line[key]) for key in columns.values())] for line in lines]
-        append_rows(path, (*KEYS, *columns), rows)
-
-
-def written(value: float | list[int] | str) -> str:
-    """The cell of a value; those of a list, the right answers of each problem, are digits."""
-    if isinstance(value, list):
-        return "".join(map(str, value))
-    return value if isinstance(value, str) else f"{value:.5g}"
-
-
-def read(output: Path, name: str, part: str) -> list[dict]:
-    """Rows of one part, with numbers as numbers, but for those of `right`."""
-    return [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
-
-
-def finished(output: Path) -> set[tuple[str, ...]]:
-    """The keys of the runs that are in the CSV files."""
-    if not (output / "steps.csv").exists():
-        return set()
-    with open(output / "steps.csv", newline="") as file:
-        return {tuple(row[:4]) for row in csv.reader(file)}
-
-
-def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[float, float, dict]]]:
-    """Of each run (row, rate, seed) its evaluations as (step, estimated seconds of two cores before it, the row)."""
-    spent: dict[tuple, float] = {}
-    generated: dict[tuple, float] = {}
-    for row in read(output, "steps.csv", part):
-        run, step = (row["row"], row["rate"], row["seed"]), row["step"]
-        tokens = row["tokens_generated"] - generated.get(run, 0.0)
-        generated[run] = row["tokens_generated"]
-        cost = COST[0] + COST[1] * tokens + COST[2] * row["flops"]
-        spent[(*run, step)] = spent.get((*run, step - 1), 0.0) + cost
-    curves: dict[tuple[str, float, float], list[tuple[float, float, dict]]] = {}
-    for row in read(output, "evaluations.csv", part):
-        run = row["row"], row["rate"], row["seed"]
-        curves.setdefault(run, []).append((row["step"], spent.get((*run, row["step"]), 0.0), row))
-    return curves
-
-
-def scores(output: Path, family: str, part: str = "search") -> dict[tuple[str, float, float], float]:
-    """Of each searched run of a family the mean Pass@1 at the whole and at two thirds of a budget.
-
-    The budget, in estimated seconds of two cores, is all that the cheapest of the family's runs spent.
-    """
-    curves = {run: points for run, points in curve(output, part).items() if run[0].startswith(family)}
-    budget = min(points[-1][1] for points in curves.values())
-
-    def score(points: list) -> float:
-        spent, levels = zip(*((seconds, row["pass@1"]) for _, seconds, row in points), strict=True)
-        return float(np.interp([budget * 2 / 3, budget], spent, levels).mean())
-
-    return {run: score(points) for run, points in curves.items()}
-
-
-def choose(output: Path, family: str, part: str = "search") -> tuple[str, float]:
-    """Row and rate of the best run of a family in a search."""
-    found = scores(output, family, part)
-    return max(found, key=found.__getitem__)[:2]
 
 
 def searched() -> list[Run]:
@@ -296,33 +202,34 @@ def searched() -> list[Run]:
     ]
 
 
+def best(output: Path, part: str) -> dict[str, tuple[tuple[str, ...], float]]:
+    """The chosen GRPO and D3S of a part: row -> arguments, rate."""
+    chosen = (choose(output, family, SEARCH_OF[part]) for family in FAMILIES)
+    return {row: (SEARCHED[row][0], rate) for row, rate in chosen}
+
+
 def tested(output: Path) -> list[Run]:
     """The chosen GRPO and D3S on test problems, and D3S with the means of its N and K; all rows of a seed together."""
-    chosen = [choose(output, family) for family in FAMILIES]
-    rows = {row: (SEARCHED[row][0], rate) for row, rate in chosen}
-    row, rate = chosen[1]
-    rows[f"{row}, {CONSTANT}"] = (means(SEARCHED[row][0]), rate)
-    return of_seeds("test", rows)
+    rows = best(output, "test")
+    *_, (row, (arguments, rate)) = rows.items()
+    return of_seeds("test", rows | {f"{row}, {CONSTANT}": (means(arguments), rate)})
 
 
 def paper_k(output: Path) -> list[Run]:
     """D3S with the paper's K on test problems, and the same with random tokens."""
-    arguments, rate = SEARCHED[PAPER][0], best_rate(output, PAPER)
+    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER)
     rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
     return of_seeds("test", rows)
 
 
 def sort(output: Path) -> list[Run]:
     """The chosen GRPO and D3S on test problems of sorting."""
-    chosen = [choose(output, family, SEARCH_OF["sort"]) for family in FAMILIES]
-    return of_seeds("sort", {row: (SEARCHED[row][0], rate) for row, rate in chosen})
+    return of_seeds("sort", best(output, "sort"))
 
 
 def sort_rows(output: Path) -> list[Run]:
     """Sorting by methods that select otherwise, each in the shape and at the rate of the chosen GRPO or D3S."""
-    (grpo, slow), (d3s, rate) = (
-        (SEARCHED[row][0], rate) for row, rate in (choose(output, f, SEARCH_OF["sort"]) for f in FAMILIES)
-    )
+    (grpo, grpo_rate), (d3s, rate) = best(output, "sort").values()
     all_tokens = "schedule.k_init=1", "schedule.k_final=1"
     all_rollouts = "schedule.n_init=null", "schedule.n_final=null"
     constant = (*means(d3s), *all_tokens)
@@ -334,7 +241,7 @@ def sort_rows(output: Path) -> list[Run]:
         "PODS": (("configs/method/pods.yaml", *constant), rate),
         "D1S": (("configs/method/d1s.yaml", *constant), rate),
         "CPPO": (("configs/method/cppo.yaml", *constant), rate),
-        "Dr. GRPO": (("configs/method/dr_grpo.yaml", *grpo[len(GRPO) :]), slow),
+        "Dr. GRPO": (("configs/method/dr_grpo.yaml", *grpo[len(GRPO) :]), grpo_rate),
     }
     return of_seeds("sort", rows)
 
@@ -342,12 +249,6 @@ def sort_rows(output: Path) -> list[Run]:
 def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[Run]:
     """The runs of a part, all rows of a seed together."""
     return [Run(part, row, args, rate, seed) for seed in PARTS[part][3] for row, (args, rate) in rows.items()]
-
-
-def best_rate(output: Path, row: str) -> float:
-    """The searched rate of a row with the highest last Pass@1."""
-    last = {run[1]: points[-1][2]["pass@1"] for run, points in curve(output, "search").items() if run[0] == row}
-    return max(last, key=last.__getitem__)
 
 
 def means(arguments: Iterable[str]) -> tuple[str, ...]:
@@ -392,7 +293,7 @@ def train(output: Path, jobs: int, seconds: float) -> None:
     A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures
     before the first success end it.
     """
-    begin, done, running, failed = time.monotonic(), finished(output), {}, []
+    begin, done, running, failed = time.monotonic(), card_records.finished(output), {}, []
     search_left = {run.key for run in searched()} - done
     after = {"search": (tested, paper_k), "sort search": (sort, sort_rows)}  # next, and when all else is begun
     waiting = [run for run in searched() + long() + remedies() if run.key not in done]
@@ -413,7 +314,7 @@ def train(output: Path, jobs: int, seconds: float) -> None:
             del running[run]
             print(f"{now:.0f} s: {run}, exit code {process.returncode} after {now - started:.0f} s", flush=True)
             if process.returncode in (0, 3):  # 3: nothing was trained
-                record(run, output)
+                card_records.record(run.key, run.folder(output), output)
                 done.add(run.key)
             else:
                 print(Path(f"{run.folder(output)}.log").read_text()[-1500:], flush=True)

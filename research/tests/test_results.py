@@ -128,7 +128,6 @@ def pages(tmp_path, monkeypatch):
     marks += "<!-- marks -->\nOLD\n<!-- /marks -->\nafter\n"
     for name in ("README.md", "docs/results.md", "research/results-tables.md"):
         (tmp_path / name).write_text(marks)
-    (tmp_path / "docs/gpu.md").write_text("<!-- card-steps -->\n<!-- /card-steps -->\n")
     (tmp_path / "docs/beyond.md").write_text("<!-- teacher -->\n<!-- /teacher -->\n")
     monkeypatch.setattr(result_tables, "ALL", [BY_NAME["PODS"]])  # whose search is shown: every one takes time
     monkeypatch.setattr(results, "ROOT", tmp_path)
@@ -154,7 +153,6 @@ def test_pages_say_what_the_data_say():
             again_sentence(found) + heavy_sentence(found) + results.progress(records),
         ],
         "docs/results.md": [summary_table(found), claims_section(found), setting(records), results.card_section()],
-        "docs/gpu.md": [card_tables.step_table(card_tables.MEASURED, part) for part in card_tables.TASKS.values()],
         "research/results-tables.md": [results.card_search(), lengths.table(), *(table(found) for table in tables)],
     }
     shapes = {record.identity: record for record in read(SHAPES_DATA)}
