@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # model types with the layers that are counted here
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text")  # model types with the layers that are counted here
 
 TRAINED = 3  # forward and backward passes together, in forward passes: gradients of inputs and of weights
 
@@ -66,6 +66,7 @@ class ModelShape:
     tied: bool = False  # the head shares the weights of the embedding
     qkv_bias: bool = False  # query, key and value have biases
     qk_norm: bool = False  # queries and keys are normalized, with head_dim weights each
+    norms: int = 2  # of the residual stream, per layer
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> ModelShape | None:
@@ -87,7 +88,8 @@ class ModelShape:
             vocabulary=config["vocab_size"],
             tied=config.get("tie_word_embeddings", False),
             qkv_bias=kind == "qwen2",
-            qk_norm=kind == "qwen3",
+            qk_norm=kind in ("qwen3", "gemma3_text"),
+            norms=4 if kind == "gemma3_text" else 2,
         )
 
     @property
@@ -105,7 +107,7 @@ class ModelShape:
     def parameters(self) -> int:
         """Number of parameters; a tied head counts once."""
         (q, kv), d = self.attention, self.hidden
-        vectors = (q + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm + 2 * d
+        vectors = (q + 2 * kv) * self.qkv_bias + 2 * self.head_dim * self.qk_norm + self.norms * d
         embeddings = self.vocabulary * d * (1 if self.tied else 2)
         return self.matrix_weights + self.layers * vectors + d + embeddings
 

@@ -1,6 +1,7 @@
-"""D3S and GRPO on SmolLM2-135M-Instruct, within minutes of one GPU, by the transformers engine.
+"""D3S and GRPO on SmolLM2-135M-Instruct and Gemma 3 270M, within minutes of one GPU, by the transformers engine.
 
-    python -m d3s.real runs/base/smollm2-135m-instruct
+    python -m d3s.real runs/base/smollm2-135m-instruct  # its parts are run if it is there
+    python -m research.gemma runs/base/gemma3-270m      # likewise
     python -m research.card --jobs 12 --seconds 540     # again for what is left
 
 The task is that of `make demo-real` after its warm-up. Runs share the card, so their seconds are those of a shared
@@ -13,6 +14,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     sort search  another task, sorting numbers: a smaller search
     sort         new seeds, test problems: GRPO and D3S as chosen, then other methods
     remedy       a shape that loses its entropy, and what the warning names against it
+    gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -79,6 +81,13 @@ SORTED: dict[str, tuple[float, ...]] = {
     "D3S, K 50 to 100 %, 4 updates": (1e-5,),
     "D3S, K 50 to 100 %, G = 4, 4 updates": (1e-5,),
 }
+# Row -> learning rates of the search with Gemma 3 270M, which one step at 2e-5 destroys.
+GEMMA: dict[str, tuple[float, ...]] = {
+    "GRPO": (2e-6, 4e-6),
+    "GRPO, G = 4, 4 updates": (1e-6, 2e-6, 4e-6),
+    "D3S, K 5 to 20 %": (1e-6, 2e-6, 4e-6),
+    "D3S, K 50 to 100 %": (2e-6, 4e-6),
+}
 PAPER, RANDOM, CONSTANT = "D3S, K 5 to 20 %", "random tokens", "constant N and K"
 HALF_RATE = "half the rate"
 PAPER_RANDOM = f"{PAPER}, {RANDOM}"
@@ -122,6 +131,9 @@ CLAIMS = (
         "seconds",
         "sort",
     ),
+    # Written down when all others were known.
+    Claim("Gemma 3 270M, sorting: the same", BEST + "D3S", BEST + "GRPO", "seconds", "gemma"),
+    Claim("Gemma 3 270M: tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps", "gemma"),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
@@ -131,6 +143,8 @@ PARTS = {
     "sort search": (20, 10, "validation", (1000,)),
     "sort": (30, 10, "test", tuple(range(1, 9))),
     "remedy": (30, 15, "test", (1, 2, 3)),
+    "gemma search": (20, 10, "validation", (1000,)),
+    "gemma": (30, 10, "test", tuple(range(1, 9))),
 }
 COMMON = (
     "rollout.engine=transformers",
@@ -143,13 +157,17 @@ COMMON = (
 )
 OF_PART = {
     "long": ("rollout.max_completion_length=128", "rollout.max_num_seqs=256"),
-    "sort search": ("rollout.max_completion_length=40",),
-    "sort": ("rollout.max_completion_length=40",),
     "remedy": ("train.prompts_per_step=16",),
+    "gemma search": ("rollout.max_num_seqs=256",),
+    "gemma": ("rollout.max_num_seqs=256",),
 }
-MODELS = {"long": "spoken", "sort search": "sorting", "sort": "sorting"}  # of other parts: warmup
-SEARCH_OF = {"test": "search", "sort": "sort search"}  # the part whose best rows a part runs
+# Part -> the model that it begins with, of other parts: warmup
+MODELS = {"long": "spoken", "sort search": "sorting", "sort": "sorting", "gemma search": "gemma", "gemma": "gemma"}
+SEARCH_OF = {"test": "search", "sort": "sort search", "gemma": "gemma search"}  # the part whose best rows a part runs
+SORT_LENGTH = "rollout.max_completion_length=40"
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
+BASES = {"gemma": "runs/base/gemma3-270m"}  # of other models: that of the warm-up's configuration
+SMOLLM2 = "runs/base/smollm2-135m-instruct"
 
 
 @dataclass(frozen=True)
@@ -177,8 +195,9 @@ class Run:
         evaluated = (f"eval.split={split}", f"eval.every={every}")
         model = MODELS.get(self.part, "warmup")
         shared = (*COMMON, *evaluated, f"model.name={output / model / 'model'}", f"optim.learning_rate={self.rate:g}")
-        if model == "sorting":
-            shared += (f"data.path={output}/sorting-train.jsonl", f'eval.data=["{output}/sorting-{split}.jsonl"]')
+        if model in ("sorting", "gemma"):
+            shared += (SORT_LENGTH, f"data.path={output}/sorting-train.jsonl")
+            shared += (f'eval.data=["{output}/sorting-{split}.jsonl"]',)
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
         return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
@@ -191,8 +210,9 @@ def start(run: Run, output: Path) -> subprocess.Popen:
 
 
 def searched() -> list[Run]:
-    """The runs of both searches."""
-    rates = {"search": {row: rates for row, (_, rates) in SEARCHED.items()}, "sort search": SORTED}
+    """The runs of all searches."""
+    rates = {"search": {row: rates for row, (_, rates) in SEARCHED.items()}}
+    rates |= {"sort search": SORTED, "gemma search": GEMMA}
     return [
         Run(part, row, SEARCHED[row][0], rate, seed)
         for part, rows in rates.items()
@@ -217,7 +237,7 @@ def tested(output: Path) -> list[Run]:
 
 def paper_k(output: Path) -> list[Run]:
     """D3S with the paper's K on test problems, and the same with random tokens."""
-    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER)
+    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER, "search")
     rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
     return of_seeds("test", rows)
 
@@ -225,6 +245,18 @@ def paper_k(output: Path) -> list[Run]:
 def sort(output: Path) -> list[Run]:
     """The chosen GRPO and D3S on test problems of sorting."""
     return of_seeds("sort", best(output, "sort"))
+
+
+def gemma(output: Path) -> list[Run]:
+    """The chosen GRPO and D3S on test problems of sorting, by Gemma 3 270M."""
+    return of_seeds("gemma", best(output, "gemma"))
+
+
+def gemma_paper_k(output: Path) -> list[Run]:
+    """The same with the paper's K, and with random tokens instead."""
+    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER, "gemma search")
+    rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
+    return of_seeds("gemma", rows)
 
 
 def sort_rows(output: Path) -> list[Run]:
@@ -273,30 +305,44 @@ def remedies() -> list[Run]:
     return of_seeds("remedy", {row: (args, rates.get(row, 2e-5)) for row, args in REMEDIES.items()})
 
 
-def warm_up(output: Path) -> None:
-    """Make the models to begin with: that of `make demo-real`, and those of research/card_tasks.py."""
+def warm_up(output: Path) -> set[str]:
+    """Make the models to begin with: that of `make demo-real`, and those of research/card_tasks.py.
+
+    Returns:
+        The names of those that are there; a model whose base is missing is left out.
+    """
     card_tasks.write(output)
+    shown = f"data.path={output / 'sorting-shown.jsonl'}"
+    slow = "data.limit=192", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
     overrides = {
         "warmup": (),
         "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
-        "sorting": (f"data.path={output / 'sorting-shown.jsonl'}", *SFT, "rollout.max_completion_length=40"),
+        "sorting": (shown, *SFT, SORT_LENGTH),
+        "gemma": (shown, *slow, SORT_LENGTH),
     }
     for name, own in overrides.items():
-        if not (output / name / "model").exists():
-            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", *own]
-            subprocess.run([*command, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
+        base = BASES.get(name, SMOLLM2)
+        if (ROOT / base).exists() and not (output / name / "model").exists():
+            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", f"model.name={base}"]
+            subprocess.run([*command, *own, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
+    return {name for name in overrides if (output / name / "model").exists()}
 
 
-def train(output: Path, jobs: int, seconds: float) -> None:
+def train(output: Path, models: set[str], jobs: int, seconds: float) -> None:
     """Train what is missing, `jobs` runs at the same time, for at most `seconds`; what is not done then is dropped.
+
+    Parts that begin with none of `models` are left out.
 
     A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures
     before the first success end it.
     """
     begin, done, running, failed = time.monotonic(), card_records.finished(output), {}, []
     search_left = {run.key for run in searched()} - done
-    after = {"search": (tested, paper_k), "sort search": (sort, sort_rows)}  # next, and when all else is begun
+    # next, and when all else is begun
+    after = {"search": (tested, paper_k), "sort search": (sort, sort_rows), "gemma search": (gemma, gemma_paper_k)}
+    after = {part: made for part, made in after.items() if MODELS.get(part, "warmup") in models}
     waiting = [run for run in searched() + long() + remedies() if run.key not in done]
+    waiting = [run for run in waiting if MODELS.get(run.part, "warmup") in models]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
             first, last = (make(output) for make in after.pop(part))
@@ -339,8 +385,7 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    warm_up(output)
-    train(output, args.jobs, args.seconds)
+    train(output, warm_up(output), args.jobs, args.seconds)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 
 from research.records import append_rows, read_rows
 
-# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update). docs/data/card/cores.csv
-# has the measured steps of both best rows: their arguments with rollout.engine=vllm and train.steps=6, commit 9da4925.
-COST = (6.5, 1.5e-3, 6.3e-12)
+# Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update), of parts that begin with
+# a name. docs/data/card/cores.csv has the measured steps: arguments of rows with rollout.engine=vllm and train.steps=6,
+# commit 9da4925; of the Gemma rows steps that nothing disturbed, of five.
+COST = {"": (6.5, 1.5e-3, 6.3e-12), "gemma": (9.0, 4.7e-3, 9.3e-12)}
 SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {
     "steps.csv": {
@@ -19,6 +21,7 @@ COLUMNS = {
         "update": "time/update",
         "reward": "reward/mean",
         "entropy": "policy/entropy",
+        "approx_kl": "policy/approx_kl",
         "distinct": "completion/distinct",
         "length": "completion/length",
         "tokens_generated": "tokens_generated",
@@ -37,7 +40,7 @@ def record(key: tuple[str, ...], folder: Path, output: Path) -> None:
     for name, columns in COLUMNS.items():
         source, path = folder / SOURCES[name], output / name
         lines = map(json.loads, source.read_text().splitlines() if source.exists() else ())
-        rows = [[*key, line["step"], *(written(line[key]) for key in columns.values())] for line in lines]
+        rows = [[*key, line["step"], *(written(line.get(key, math.nan)) for key in columns.values())] for line in lines]
         append_rows(path, (*KEYS, *columns), rows)
 
 
@@ -65,11 +68,12 @@ def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[
     """Of each run (row, rate, seed) its evaluations as (step, estimated seconds of two cores before it, the row)."""
     spent: dict[tuple, float] = {}
     generated: dict[tuple, float] = {}
+    base, per_token, per_flop = COST["gemma" if part.startswith("gemma") else ""]
     for row in read(output, "steps.csv", part):
         run, step = (row["row"], row["rate"], row["seed"]), row["step"]
         tokens = row["tokens_generated"] - generated.get(run, 0.0)
         generated[run] = row["tokens_generated"]
-        cost = COST[0] + COST[1] * tokens + COST[2] * row["flops"]
+        cost = base + per_token * tokens + per_flop * row["flops"]
         spent[(*run, step)] = spent.get((*run, step - 1), 0.0) + cost
     curves: dict[tuple[str, float, float], list[tuple[float, float, dict]]] = {}
     for row in read(output, "evaluations.csv", part):
@@ -100,7 +104,7 @@ def choose(output: Path, family: str, part: str) -> tuple[str, float]:
     return max(found, key=found.__getitem__)[:2]
 
 
-def best_rate(output: Path, row: str) -> float:
-    """The searched rate of a row with the highest last Pass@1."""
-    last = {run[1]: points[-1][2]["pass@1"] for run, points in curve(output, "search").items() if run[0] == row}
+def best_rate(output: Path, row: str, part: str) -> float:
+    """The rate of a row with the highest last Pass@1 in a search, `part`."""
+    last = {run[1]: points[-1][2]["pass@1"] for run, points in curve(output, part).items() if run[0] == row}
     return max(last, key=last.__getitem__)

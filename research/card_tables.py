@@ -222,6 +222,8 @@ def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Score
     Args:
         collapsed: with the seeds of which a run ended without a right answer.
     """
+    if not card_records.curve(output, claim.part):
+        return None
     rows = [actual(output, name, claim.part) for name in (claim.row, claim.reference)]
     found = [set(seeds_of(output, claim.part, row)) for row in rows]
     if not collapsed:

@@ -46,7 +46,7 @@ def write(output: Path) -> None:
     """Write the demonstrations of both tasks, and the problems of each split of the second, as JSONL."""
     rng = random.Random(0)
     rows = {"spoken": [spoken(rng) for _ in range(48)]}
-    shown = (sorting(rng) for _ in range(48))
+    shown = (sorting(rng) for _ in range(192))
     rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in shown]
     rows |= {f"sorting-{split}": problems for split, problems in sorting_problems().items()}
     for name, pairs in rows.items():

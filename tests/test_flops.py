@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from d3s.flops import TRAINED, ModelShape, forward_flops, peak_flops, update_flops
 from d3s.packing import causal_pairs
@@ -20,6 +27,7 @@ SIZES = {
 MODELS = {
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SIZES, attn_implementation="eager")),
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=16, attn_implementation="eager")),
+    "gemma3_text": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, head_dim=16, attn_implementation="eager")),
 }
 
 

@@ -117,7 +117,8 @@ def search(tmp_path) -> Path:
 
 def test_seconds_before_an_evaluation_are_those_of_its_steps(search):
     (cheap, dear) = card_records.curve(search, "search").values()
-    step = [card_records.COST[0] + card_records.COST[1] * tokens for tokens in (1000, 10000)]
+    base, per_token, _ = card_records.COST[""]
+    step = [base + per_token * tokens for tokens in (1000, 10000)]
     assert [seconds for _, seconds, _ in cheap] == pytest.approx([0, step[0], 2 * step[0]])
     assert [seconds for _, seconds, _ in dear] == pytest.approx([0, step[1], 2 * step[1]])
 
@@ -129,13 +130,15 @@ def test_choice_is_at_an_equal_budget(search):
 
 def test_cost_is_that_of_measured_steps():
     """The seconds of each recorded run within an eighth."""
-    runs: dict[str, list[list[float]]] = {}
+    runs: dict[tuple[str, str], list[list[float]]] = {}
     with open(card_tables.MEASURED / "cores.csv", newline="") as file:
         for row in csv.DictReader(file):
-            runs.setdefault(row["run"], []).append([float(row[key]) for key in ("seconds", "tokens", "flops")])
-    for steps in runs.values():
+            runs.setdefault((row["model"], row["run"]), []).append(
+                [float(row[key]) for key in ("seconds", "tokens", "flops")]
+            )
+    for (model, _), steps in runs.items():
         seconds, tokens, flops = np.array(steps).sum(0)
-        assert card_records.COST @ np.array([len(steps), tokens, flops]) == pytest.approx(seconds, rel=1 / 8)
+        assert card_records.COST[model] @ np.array([len(steps), tokens, flops]) == pytest.approx(seconds, rel=1 / 8)
 
 
 @pytest.fixture
@@ -162,12 +165,12 @@ def two_rows(tmp_path) -> Path:
 
 def test_tables_have_means_over_seeds(two_rows):
     assert "| D3S | 2 | 0.0 (0.0-0.0) | 100.0 (100.0-100.0) |" in card_tables.learning_table(two_rows, "test", 1)
-    cost = sum(2 * c * x for c, x in zip(card_records.COST, (1, 1000, 0), strict=True))
+    cost = sum(2 * c * x for c, x in zip(card_records.COST[""], (1, 1000, 0), strict=True))
     end = f"| 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |"
     for row in (f"| word problems, 2 steps | D3S | 2 {end}", f"| sorting, 2 steps | D3S | 3 {end}"):
         assert row in card_tables.summary_table(two_rows)
     assert "| sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
-    cost = sum(2 * c * x for c, x in zip(card_records.COST, (1, 2000, 0), strict=True))
+    cost = sum(2 * c * x for c, x in zip(card_records.COST[""], (1, 2000, 0), strict=True))
     found = card_tables.search_table(two_rows, "search")
     assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {cost:,.0f} |" in found
 
