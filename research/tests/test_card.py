@@ -147,9 +147,9 @@ def two_rows(tmp_path) -> Path:
 
     The same for sorting, where GRPO ends at 0 with a third seed.
     """
-    steps, evaluations = [], []
+    steps, evaluations, gemma = [], [], (("gemma search", (9,)), ("gemma", (1, 2)))
     for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
-        for part, seeds in (("search", (9,)), ("test", (1, 2)), ("sort search", (9,)), ("sort", (1, 2, 3))):
+        for part, seeds in (("search", (9,)), ("test", (1, 2)), ("sort search", (9,)), ("sort", (1, 2, 3)), *gemma):
             for seed in seeds:
                 right = (0, 0, 0) if (family, seed) == ("GRPO", 3) else right
                 key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
@@ -167,9 +167,9 @@ def test_tables_have_means_over_seeds(two_rows):
     assert "| D3S | 2 | 0.0 (0.0-0.0) | 100.0 (100.0-100.0) |" in card_tables.learning_table(two_rows, "test", 1)
     cost = sum(2 * c * x for c, x in zip(card_records.COST[""], (1, 1000, 0), strict=True))
     end = f"| 100.0 | 100.0 | 100.0 | 2 | {cost:,.0f} |"
-    for row in (f"| word problems, 2 steps | D3S | 2 {end}", f"| sorting, 2 steps | D3S | 3 {end}"):
+    for row in (f"| SmolLM2, word problems, 2 steps | D3S | 2 {end}", f"| SmolLM2, sorting, 2 steps | D3S | 3 {end}"):
         assert row in card_tables.summary_table(two_rows)
-    assert "| sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
+    assert "| SmolLM2, sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
     cost = sum(2 * c * x for c, x in zip(card_records.COST[""], (1, 2000, 0), strict=True))
     found = card_tables.search_table(two_rows, "search")
     assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {cost:,.0f} |" in found
@@ -202,7 +202,8 @@ def test_claims_are_decided_at_equal_budgets(two_rows):
         for axis in ("steps", "seconds")
     )
     assert by_steps.tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
-    first, second = (card_records.COST[0] + card_records.COST[1] * tokens for tokens in (1000, 2000))
+    base, per_token, _ = card_records.COST[""]
+    first, second = (base + per_token * tokens for tokens in (1000, 2000))
     place = min(1.0, 2 * first / second)
     assert by_seconds[0] == pytest.approx([1 - place * 0.5, 1 - (1 / 8 + place * 0.5)])
     assert "| not measured |" in card_tables.claims_table(two_rows)
