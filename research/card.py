@@ -2,7 +2,7 @@
 
     python -m d3s.real runs/base/smollm2-135m-instruct  # its parts are run if it is there
     python -m research.gemma runs/base/gemma3-270m      # likewise
-    python -m research.card --jobs 12 --seconds 540     # again for what is left
+    python -m research.card --jobs 12 --seconds 540     # again for what is left; --parts first: that alone
 
 The task is that of `make demo-real` after its warm-up. Runs share the card, so their seconds are those of a shared
 card. Each finished run adds rows to the CSV files of --output, from which research/card_tables.py makes tables. The
@@ -15,6 +15,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     sort         new seeds, test problems: GRPO and D3S as chosen, then other methods
     remedy       a shape that loses its entropy, and what the warning names against it
     gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
+    first        the first three steps of sorting at rates that are too high
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -102,6 +103,7 @@ REMEDIES = {
     RANDOM: (*COLLAPSING, "selector.tokens=random"),
     "GRPO": GRPO,
 }
+FIRST = ("GRPO, 4 updates", PAPER), (2e-5, 4e-5, 8e-5, 1.6e-4)  # rows, learning rates
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ PARTS = {
     "remedy": (30, 15, "test", (1, 2, 3)),
     "gemma search": (20, 10, "validation", (1000,)),
     "gemma": (30, 10, "test", tuple(range(1, 9))),
+    "first": (3, 3, "test", (1, 2)),
 }
 COMMON = (
     "rollout.engine=transformers",
@@ -160,9 +163,11 @@ OF_PART = {
     "remedy": ("train.prompts_per_step=16",),
     "gemma search": ("rollout.max_num_seqs=256",),
     "gemma": ("rollout.max_num_seqs=256",),
+    "first": ("train.prompts_per_step=16", "eval.limit=8"),
 }
 # Part -> the model that it begins with, of other parts: warmup
-MODELS = {"long": "spoken", "sort search": "sorting", "sort": "sorting", "gemma search": "gemma", "gemma": "gemma"}
+MODELS = {"long": "spoken"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
+MODELS |= dict.fromkeys(("gemma search", "gemma"), "gemma")
 SEARCH_OF = {"test": "search", "sort": "sort search", "gemma": "gemma search"}  # the part whose best rows a part runs
 SORT_LENGTH = "rollout.max_completion_length=40"
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
@@ -305,6 +310,14 @@ def remedies() -> list[Run]:
     return of_seeds("remedy", {row: (args, rates.get(row, 2e-5)) for row, args in REMEDIES.items()})
 
 
+def first() -> list[Run]:
+    """The runs of the part `first`."""
+    rows, rates = FIRST
+    return [
+        Run("first", row, SEARCHED[row][0], rate, seed) for rate in rates for seed in PARTS["first"][3] for row in rows
+    ]
+
+
 def warm_up(output: Path) -> set[str]:
     """Make the models to begin with: that of `make demo-real`, and those of research/card_tasks.py.
 
@@ -328,10 +341,8 @@ def warm_up(output: Path) -> set[str]:
     return {name for name in overrides if (output / name / "model").exists()}
 
 
-def train(output: Path, models: set[str], jobs: int, seconds: float) -> None:
-    """Train what is missing, `jobs` runs at the same time, for at most `seconds`; what is not done then is dropped.
-
-    Parts that begin with none of `models` are left out.
+def train(output: Path, parts: set[str], jobs: int, seconds: float) -> None:
+    """Train what is missing of `parts`, `jobs` runs at the same time; what is not done after `seconds` is dropped.
 
     A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures
     before the first success end it.
@@ -340,14 +351,14 @@ def train(output: Path, models: set[str], jobs: int, seconds: float) -> None:
     search_left = {run.key for run in searched()} - done
     # next, and when all else is begun
     after = {"search": (tested, paper_k), "sort search": (sort, sort_rows), "gemma search": (gemma, gemma_paper_k)}
-    after = {part: made for part, made in after.items() if MODELS.get(part, "warmup") in models}
-    waiting = [run for run in searched() + long() + remedies() if run.key not in done]
-    waiting = [run for run in waiting if MODELS.get(run.part, "warmup") in models]
+    after = {part: made for part, made in after.items() if part in parts}
+    waiting = [*searched(), *long(), *remedies(), *first()]
+    waiting = [run for run in waiting if run.part in parts and run.key not in done]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
-            first, last = (make(output) for make in after.pop(part))
-            print("chosen:", *dict.fromkeys((run.row, run.rate) for run in first), flush=True)
-            waiting = [run for run in dict.fromkeys([*first, *waiting, *last]) if run.key not in done]
+            chosen, others = (make(output) for make in after.pop(part))
+            print("chosen:", *dict.fromkeys((run.row, run.rate) for run in chosen), flush=True)
+            waiting = [run for run in dict.fromkeys([*chosen, *waiting, *others]) if run.key not in done]
         now = time.monotonic() - begin
         if now > seconds or (len(failed) > 2 and not done):
             break
@@ -381,11 +392,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=12, help="runs at the same time")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit; unfinished runs are dropped")
+    begun = [part for part in PARTS if part not in SEARCH_OF]
+    parser.add_argument("--parts", nargs="+", choices=begun, default=begun, help="a search is followed by its test")
     parser.add_argument("--output", type=Path, default=Path("runs/card"))
     args = parser.parse_args()
     output = args.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    train(output, warm_up(output), args.jobs, args.seconds)
+    models = warm_up(output)
+    parts = {part for part in args.parts if MODELS.get(part, "warmup") in models}
+    train(output, parts, args.jobs, args.seconds)
 
 
 if __name__ == "__main__":

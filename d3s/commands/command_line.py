@@ -55,8 +55,6 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
 
 def run_and_exit(main: Callable[[], int | None]) -> NoReturn:
     """Run `main` and end the process with its exit code: 2 after a UserError, 1 after another exception."""
-    # Read when torch is imported. Threads that wait by spinning take the cores from other processes.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         code = exit_code(main)
     except KeyboardInterrupt:  # once training begins, the trainer handles the signal

@@ -23,6 +23,9 @@ PLATEAU, STILL_LEARNING = 10, 0.02  # steps whose mean reward is compared with t
 # A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
 # 1,135 runs of docs/data/runs.csv the gradient norm of 12 steps is at most 2.4 times the median before, their KL 0.03.
 GRADIENT_JUMP, KL_JUMP, FEWEST = 4, 10, 10
+# Nats per token, in one of the OPENING steps. In docs/data/card runs whose first step has less learn, and with more the
+# rewards fall, to 0 above 0.3.
+LARGE_UPDATE = 0.2
 LEAST_KL = 0.05  # nats per token; a jump to less is harmless
 # A drift is a median of the last steps above this multiple of that of the OPENING. In the same runs the gradient norm
 # of 12 steps is at most 3.1 times the first, and the last KL divergence to the initial policy at most 0.9.
@@ -65,7 +68,7 @@ def health(
         rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history, recent)]
         rules += [_unclosed_thoughts(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
-    return dict(chain(*rules, _worse_evaluations(evaluations, config), _timeouts(recent)))
+    return dict(chain(*rules, _large_update(recent[-1]), _worse_evaluations(evaluations, config), _timeouts(recent)))
 
 
 def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
@@ -129,6 +132,17 @@ def _exploded_gradient(
             "gradient_exploded",
             f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
             f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
+        )
+
+
+def _large_update(step: dict) -> Iterator[Finding]:
+    """In the OPENING, after which a jump shows against the steps before."""
+    kl = step.get("policy/approx_kl", 0.0)
+    if kl > LARGE_UPDATE and step["step"] <= OPENING:
+        yield (
+            "large_update",
+            f"policy/approx_kl: the updates of step {step['step']} moved the policy by {kl:.2g} nats per token, "
+            f"expected at most {LARGE_UPDATE:g}; lower optim.learning_rate, or raise optim.warmup_steps",
         )
 
 

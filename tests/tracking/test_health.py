@@ -50,11 +50,12 @@ D3S = {"schedule": {"n_init": 8, "k_init": 0.05}, "rollout": {"num_generations":
 GRPO = {"schedule": {"n_init": None, "k_init": 1.0}, "rollout": {"num_generations": 32}, "selector": D3S["selector"]}
 CURVES = [lambda step: 3.0, lambda step: 8 / (1 + step / 20), lambda step: 1 + step / 100]
 KL_CURVES = [*CURVES, lambda step: 1e-5 * step**2]  # as the divergence to the initial policy begins
+STEP_CURVES = [lambda step: 0.05, lambda step: 0.05 / (1 + step / 20), KL_CURVES[-1]]
 # metric, the finding of a jump, its level before, healthy curves, and their noise
 JUMPS = [
     ("grad_norm", "gradient_exploded", 3.0, CURVES, 0.5),
     ("policy__kl_ref", "jumped_kl_ref", 0.02, KL_CURVES, 0.3),
-    ("policy__approx_kl", "jumped_approx_kl", 0.02, KL_CURVES, 0.3),
+    ("policy__approx_kl", "jumped_approx_kl", 0.02, STEP_CURVES, 0.3),
 ]
 
 
@@ -100,7 +101,7 @@ def test_slow_drifts_are_found(growth, steps, most_kl, share, spread, seed):
     assert found(series("grad_norm", norms)) == {"gradient_exploded"}
     divergences = noisy([most_kl * step / steps for step in range(steps + 5)], seed, spread / 2)
     for key in ("kl_ref", "approx_kl"):
-        assert found(series(f"policy__{key}", divergences)) == {f"jumped_{key}"}
+        assert found(series(f"policy__{key}", divergences)) - {"large_update"} == {f"jumped_{key}"}
     entropies = [1.2 * max(share, 1 - step / steps) for step in range(steps + 10)]
     assert found(series("policy__entropy", entropies)) == {"entropy_collapsed"}
 
