@@ -155,6 +155,24 @@ def test_collapse_is_found_when_the_rise_has_ended():
     assert len(warned["test"]) == 24 and min(warned["test"]) == 26
 
 
+def test_updates_that_destroy_the_policy_are_found_at_once():
+    """Of the recorded first steps: from none with the finding the reward rises, above 0.3 nats it falls to 0."""
+    runs: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+    with open("docs/data/card/steps.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            key = tuple(row[name] for name in ("part", "row", "rate", "seed"))
+            runs.setdefault(key, []).append((float(row["approx_kl"]), float(row["reward"])))
+    found = {
+        key: keys([metrics(step, policy__approx_kl=kl) for step, (kl, _) in enumerate(lines, 1)][:1])
+        for key, lines in runs.items()
+    }
+    large = [runs[key] for key, names in found.items() if names == {"large_update"}]
+    assert len(large) == 11 and {key[0] for key, names in found.items() if names} == {"first"}
+    assert all(lines[2][1] < lines[0][1] for lines in large)
+    assert all(min(lines[1][1], lines[2][1]) == 0 for lines in large if lines[0][0] > 0.3)
+    assert keys([metrics(step, policy__approx_kl=0.5 if step == 11 else 0.1) for step in range(1, 12)]) == set()
+
+
 def evaluated(*right: int, **fields) -> list[dict]:
     """Evaluations as eval.jsonl has them: of 128 problems the first ones are right in all samples."""
     return [{"data": "math", "n": 8, "right": [8 * (i < count) for i in range(128)]} | fields for count in right]
