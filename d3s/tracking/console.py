@@ -14,6 +14,7 @@ from rich.text import Text
 from d3s.common import printable, scored_by
 
 ROWS = 20  # plain rows per run if the output is not a terminal
+MANY_CUT = 0.1  # share of a step's responses that end at the limit; few say nothing, and each costs reward
 
 
 class LastingOutput:
@@ -94,9 +95,10 @@ class ConsoleView:
             return f"{step}  loss {_number(line['loss'], '.4f')}  {rate}"
         reward, n, k = (line.get(key) for key in ("reward/mean", "schedule/n", "schedule/k"))
         pass_at_1 = "" if self._pass_at_1 is None else f"  pass@1 {self._pass_at_1:.3f}"
-        return (
-            f"{step}  reward {_number(reward, '.3f')}{pass_at_1}  N {_number(n, '.0f')} K {_number(k, '.0%')}  {rate}"
-        )
+        truncated = line.get("completion/truncated", 0.0)
+        cut = f" ({truncated:.0%} cut)" if truncated >= MANY_CUT else ""
+        selected = f"N {_number(n, '.0f')} K {_number(k, '.0%')}"
+        return f"{step}  reward {_number(reward, '.3f')}{cut}{pass_at_1}  {selected}  {rate}"
 
     def _print(self, text: Text) -> None:
         self._console.print(text)

@@ -17,10 +17,11 @@ def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
     with tracker(tmp_path, 100, console=True) as log:
         log.log_eval(evaluation | {"pass@1": 0.125, "pass@1_ci": [0.2, None]})
         for step in range(1, 101):
-            log.log(metrics(step))
+            log.log(metrics(step, completion__truncated=0.25 * (step == 100)))
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "evaluation at step 0  sums  pass@1 0.125  pass@2 0.250 [0.200, 0.300]  pass@16 0.875"
     assert rows[1] == "step   1/100  reward 0.401  pass@1 0.125  N 8 K 5%  1,234 tok/s"
+    assert rows[-1] == "step 100/100  reward 0.500 (25% cut)  pass@1 0.125  N 8 K 5%  1,234 tok/s"
     assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]
 
 
