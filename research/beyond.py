@@ -132,6 +132,18 @@ SECTIONS: dict[str, Section] = dict(
             "GRPO, G = 16",
             bases=(*BASES, TASKS[1]),
         ),
+        section(
+            "budgets",
+            "Group sizes of GRPO at two budgets, one four times the other",
+            {
+                f"G = {g}, {name}": (steps * times, rate, GRPO, *shape(128, g))
+                for name, times in (("budget 1", 1), ("budget 4", 4))
+                for g, steps, rate in ((4, 46, 3e-4), (8, 47, 3e-4), (16, 48, RATE))
+            },
+            "G = 4, budget 1",
+            "G = 4, budget 4",
+            seeds=6,
+        ),
         orders(128, "about 8 times", {"shuffled": (66, 54), "vade": (66, 47), "mopps": (66, 48)}),
         orders(512, "about twice", {"shuffled": (66, 54), "vade": (66, 50)}),
         shares("share", RATE, ""),
