@@ -142,6 +142,7 @@ SECTIONS: dict[str, Section] = dict(
             },
             "G = 4, budget 1",
             "G = 4, budget 4",
+            bases=TASKS,
             seeds=6,
         ),
         orders(128, "about 8 times", {"shuffled": (66, 54), "vade": (66, 47), "mopps": (66, 48)}),
