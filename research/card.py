@@ -134,7 +134,13 @@ CLAIMS = (
         "sort",
     ),
     # Written down when all others were known.
-    Claim("Gemma 3 270M, sorting: the same", BEST + "D3S", BEST + "GRPO", "seconds", "gemma"),
+    Claim(
+        "Gemma 3 270M, sorting: D3S beats GRPO, each in its best shape, in equal seconds",
+        BEST + "D3S",
+        BEST + "GRPO",
+        "seconds",
+        "gemma",
+    ),
     Claim("Gemma 3 270M: tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps", "gemma"),
 )
 # Part -> steps, steps between evaluations, split, seeds
@@ -171,8 +177,8 @@ MODELS |= dict.fromkeys(("gemma search", "gemma"), "gemma")
 SEARCH_OF = {"test": "search", "sort": "sort search", "gemma": "gemma search"}  # the part whose best rows a part runs
 SORT_LENGTH = "rollout.max_completion_length=40"
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
-BASES = {"gemma": "runs/base/gemma3-270m"}  # of other models: that of the warm-up's configuration
 SMOLLM2 = "runs/base/smollm2-135m-instruct"
+BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
 
 
 @dataclass(frozen=True)
@@ -240,28 +246,11 @@ def tested(output: Path) -> list[Run]:
     return of_seeds("test", rows | {f"{row}, {CONSTANT}": (means(arguments), rate)})
 
 
-def paper_k(output: Path) -> list[Run]:
+def paper_k(output: Path, part: str) -> list[Run]:
     """D3S with the paper's K on test problems, and the same with random tokens."""
-    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER, "search")
+    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER, SEARCH_OF[part])
     rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
-    return of_seeds("test", rows)
-
-
-def sort(output: Path) -> list[Run]:
-    """The chosen GRPO and D3S on test problems of sorting."""
-    return of_seeds("sort", best(output, "sort"))
-
-
-def gemma(output: Path) -> list[Run]:
-    """The chosen GRPO and D3S on test problems of sorting, by Gemma 3 270M."""
-    return of_seeds("gemma", best(output, "gemma"))
-
-
-def gemma_paper_k(output: Path) -> list[Run]:
-    """The same with the paper's K, and with random tokens instead."""
-    arguments, rate = SEARCHED[PAPER][0], card_records.best_rate(output, PAPER, "gemma search")
-    rows = {PAPER: (arguments, rate), PAPER_RANDOM: ((*arguments, "selector.tokens=random"), rate)}
-    return of_seeds("gemma", rows)
+    return of_seeds(part, rows)
 
 
 def sort_rows(output: Path) -> list[Run]:
@@ -350,13 +339,17 @@ def train(output: Path, parts: set[str], jobs: int, seconds: float) -> None:
     begin, done, running, failed = time.monotonic(), card_records.finished(output), {}, []
     search_left = {run.key for run in searched()} - done
     # next, and when all else is begun
-    after = {"search": (tested, paper_k), "sort search": (sort, sort_rows), "gemma search": (gemma, gemma_paper_k)}
-    after = {part: made for part, made in after.items() if part in parts}
+    after = {
+        "search": lambda: (tested(output), paper_k(output, "test")),
+        "sort search": lambda: (of_seeds("sort", best(output, "sort")), sort_rows(output)),
+        "gemma search": lambda: (of_seeds("gemma", best(output, "gemma")), paper_k(output, "gemma")),
+    }
+    after = {part: runs for part, runs in after.items() if part in parts}
     waiting = [*searched(), *long(), *remedies(), *first()]
     waiting = [run for run in waiting if run.part in parts and run.key not in done]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
-            chosen, others = (make(output) for make in after.pop(part))
+            chosen, others = after.pop(part)()
             print("chosen:", *dict.fromkeys((run.row, run.rate) for run in chosen), flush=True)
             waiting = [run for run in dict.fromkeys([*chosen, *waiting, *others]) if run.key not in done]
         now = time.monotonic() - begin
@@ -392,8 +385,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=12, help="runs at the same time")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit; unfinished runs are dropped")
-    begun = [part for part in PARTS if part not in SEARCH_OF]
-    parser.add_argument("--parts", nargs="+", choices=begun, default=begun, help="a search is followed by its test")
+    searches = [part for part in PARTS if part not in SEARCH_OF]
+    parser.add_argument(
+        "--parts", nargs="+", choices=searches, default=searches, help="a search is followed by its test"
+    )
     parser.add_argument("--output", type=Path, default=Path("runs/card"))
     args = parser.parse_args()
     output = args.output.absolute()

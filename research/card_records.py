@@ -11,7 +11,7 @@ from research.records import append_rows, read_rows
 
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update), of parts that begin with
 # a name. docs/data/card/cores.csv has the measured steps: arguments of rows with rollout.engine=vllm and train.steps=6,
-# commit 9da4925; of the Gemma rows steps that nothing disturbed, of five.
+# commit 9da4925; those of Gemma that nothing disturbed. Its COST is a fit to the first six, whose FLOPs lack attention.
 COST = {"": (6.5, 1.5e-3, 6.3e-12), "gemma": (9.0, 4.7e-3, 9.3e-12)}
 SOURCES = {"steps.csv": "metrics.jsonl", "evaluations.csv": "eval.jsonl", "warnings.csv": "warnings.jsonl"}
 COLUMNS = {

@@ -223,17 +223,16 @@ def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Score
     Args:
         collapsed: with the seeds of which a run ended without a right answer.
     """
-    if not card_records.curve(output, claim.part):
+    curves = card_records.curve(output, claim.part)
+    if not curves:
         return None
     rows = [actual(output, name, claim.part) for name in (claim.row, claim.reference)]
     found = [set(seeds_of(output, claim.part, row)) for row in rows]
     if not collapsed:
-        curves = card_records.curve(output, claim.part)
         found += [{run[2] for run in curves if run[0] == row and curves[run][-1][2]["pass@1"] > 0} for row in rows]
     seeds = sorted(set.intersection(*found))
     if len(seeds) < 2:
         return None
-    curves = card_records.curve(output, claim.part)
     ends = [
         statistics.mean(points[-1][claim.axis != "steps"] for run, points in curves.items() if run[0] == row)
         for row in rows

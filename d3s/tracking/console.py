@@ -14,7 +14,7 @@ from rich.text import Text
 from d3s.common import printable, scored_by
 
 ROWS = 20  # plain rows per run if the output is not a terminal
-MANY_CUT = 0.1  # share of a step's responses that end at the limit; few say nothing, and each costs reward
+MANY_CUT = 0.1  # share of cut responses from which the row of a step shows it
 
 
 class LastingOutput:

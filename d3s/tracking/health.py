@@ -23,8 +23,8 @@ PLATEAU, STILL_LEARNING = 10, 0.02  # steps whose mean reward is compared with t
 # A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
 # 1,135 runs of docs/data/runs.csv the gradient norm of 12 steps is at most 2.4 times the median before, their KL 0.03.
 GRADIENT_JUMP, KL_JUMP, FEWEST = 4, 10, 10
-# Nats per token, in one of the OPENING steps. Of the runs `first` in docs/data/card none with more in its first step
-# rises, and above 0.3 nats the rewards are 0 within two steps.
+# Nats per token, in one of the OPENING steps. In docs/data/card the reward rises in no run of the part `first` that has
+# more in its first step, and is 0 within two steps where it has more than 0.3.
 LARGE_UPDATE = 0.2
 LEAST_KL = 0.05  # nats per token; a jump to less is harmless
 # A drift is a median of the last steps above this multiple of that of the OPENING. In the same runs the gradient norm
@@ -136,7 +136,7 @@ def _exploded_gradient(
 
 
 def _large_update(step: dict) -> Iterator[Finding]:
-    """In the OPENING, after which a jump shows against the steps before."""
+    """One of the OPENING steps moved the policy far; later a jump shows against the steps before."""
     kl = step.get("policy/approx_kl", 0.0)
     if kl > LARGE_UPDATE and step["step"] <= OPENING:
         yield (

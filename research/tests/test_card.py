@@ -79,7 +79,7 @@ def test_sorting_problems_are_right_and_disjoint():
 def test_sorting_rows_differ_in_what_they_select(monkeypatch):
     chosen = {"GRPO": ("GRPO, G = 4, 4 updates", 2e-5), "D3S": ("D3S, K 50 to 100 %", 1e-5)}
     monkeypatch.setattr(card, "choose", lambda output, family, part: chosen[family])
-    grpo, d3s = (options(run) for run in card.sort(Path()) if run.seed == 1)
+    grpo, d3s = (options(run) for run in card.of_seeds("sort", card.best(Path(), "sort")) if run.seed == 1)
     assert differing(grpo, d3s) > {"optim.learning_rate", "rollout.num_generations"}
     rows = {run.row: options(run) for run in card.sort_rows(Path()) if run.seed == 1}
     k, n = {"schedule.k_init"}, {"schedule.n_init", "schedule.n_final"}

@@ -78,7 +78,7 @@ def test_process_ends_with_the_exit_code(result, code, text, monkeypatch, capsys
 @pytest.mark.parametrize(("said", "policy"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
 def test_threads_wait_without_spinning_unless_told(said, policy):
     """Set when d3s is imported, by a command or in a notebook, before it imports torch."""
-    shown = "import d3s, os, sys; print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
+    program = "import d3s, os, sys; print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
     others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    found = subprocess.run([sys.executable, "-c", shown], env=others | said, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", policy]
+    run = subprocess.run([sys.executable, "-c", program], env=others | said, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", policy]
