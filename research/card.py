@@ -16,6 +16,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     remedy       a shape that loses its entropy, and what the warning names against it
     gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
     first        the first three steps of sorting at rates that are too high
+    methods      the word problems by other methods, in the shape of `make demo-real`, with vLLM on CPU cores
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -154,6 +155,7 @@ PARTS = {
     "gemma search": (20, 10, "validation", (1000,)),
     "gemma": (30, 10, "test", tuple(range(1, 9))),
     "first": (3, 3, "test", (1, 2)),
+    "methods": (16, 8, "test", (1, 2, 3)),
 }
 COMMON = (
     "rollout.engine=transformers",
@@ -170,6 +172,7 @@ OF_PART = {
     "gemma search": ("rollout.max_num_seqs=256",),
     "gemma": ("rollout.max_num_seqs=256",),
     "first": ("train.prompts_per_step=16", "eval.limit=8"),
+    "methods": ("rollout.engine=vllm", "train.prompts_per_step=16", "train.max_tokens_per_microbatch=null"),
 }
 # Part -> the model that it begins with, of other parts: warmup
 MODELS = {"long": "spoken"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
@@ -253,13 +256,15 @@ def paper_k(output: Path, part: str) -> list[Run]:
     return of_seeds(part, rows)
 
 
-def sort_rows(output: Path) -> list[Run]:
-    """Sorting by methods that select otherwise, each in the shape and at the rate of the chosen GRPO or D3S."""
-    (grpo, grpo_rate), (d3s, rate) = best(output, "sort").values()
+def other_rows(
+    grpo: tuple[tuple[str, ...], float], d3s: tuple[tuple[str, ...], float]
+) -> dict[str, tuple[tuple[str, ...], float]]:
+    """Methods that select otherwise, each in the shape and at the rate of a GRPO or a D3S (arguments, rate)."""
+    (grpo, grpo_rate), (d3s, rate) = grpo, d3s
     all_tokens = "schedule.k_init=1", "schedule.k_final=1"
     all_rollouts = "schedule.n_init=null", "schedule.n_final=null"
     constant = (*means(d3s), *all_tokens)
-    rows = {
+    return {
         RANDOM: ((*d3s, "selector.tokens=random"), rate),
         "tokens alone": ((*d3s, *all_rollouts), rate),
         "rollouts alone": ((*d3s, *all_tokens), rate),
@@ -269,7 +274,17 @@ def sort_rows(output: Path) -> list[Run]:
         "CPPO": (("configs/method/cppo.yaml", *constant), rate),
         "Dr. GRPO": (("configs/method/dr_grpo.yaml", *grpo[len(GRPO) :]), grpo_rate),
     }
-    return of_seeds("sort", rows)
+
+
+def sort_rows(output: Path) -> list[Run]:
+    """Sorting by other methods than the chosen GRPO and D3S."""
+    return of_seeds("sort", other_rows(*best(output, "sort").values()))
+
+
+def methods() -> list[Run]:
+    """The runs of the part `methods`, in the shape and at the rate of `make demo-real`."""
+    rows = {row: (SEARCHED[row][0], 2e-5) for row in ("GRPO", "D3S, K 50 to 100 %")}
+    return of_seeds("methods", rows | other_rows(*rows.values()))
 
 
 def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[Run]:
@@ -345,7 +360,7 @@ def train(output: Path, parts: set[str], jobs: int, seconds: float) -> None:
         "gemma search": lambda: (of_seeds("gemma", best(output, "gemma")), paper_k(output, "gemma")),
     }
     after = {part: runs for part, runs in after.items() if part in parts}
-    waiting = [*searched(), *long(), *remedies(), *first()]
+    waiting = [*searched(), *long(), *remedies(), *first(), *methods()]
     waiting = [run for run in waiting if run.part in parts and run.key not in done]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
