@@ -3,6 +3,7 @@
     python -m d3s.real runs/base/smollm2-135m-instruct  # its parts are run if it is there
     python -m research.gemma runs/base/gemma3-270m      # likewise
     python -m research.card --jobs 12 --seconds 540     # again for what is left; --parts first: that alone
+    python -m research.card --parts methods --jobs 2 --engine vllm  # on two CPU cores
 
 The task is that of `make demo-real` after its warm-up. Runs share the card, so their seconds are those of a shared
 card. Each finished run adds rows to the CSV files of --output, from which research/card_tables.py makes tables. The
@@ -16,7 +17,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     remedy       a shape that loses its entropy, and what the warning names against it
     gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
     first        the first three steps of sorting at rates that are too high
-    methods      the word problems by other methods, in the shape of `make demo-real`, with vLLM on CPU cores
+    methods      the word problems by other methods, in the shape of `make demo-real`
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -158,7 +159,6 @@ PARTS = {
     "methods": (16, 8, "test", (1, 2, 3)),
 }
 COMMON = (
-    "rollout.engine=transformers",
     "rollout.max_num_seqs=512",
     "train.prompts_per_step=32",
     "train.max_tokens_per_microbatch=1024",  # so that twelve runs fit
@@ -172,7 +172,7 @@ OF_PART = {
     "gemma search": ("rollout.max_num_seqs=256",),
     "gemma": ("rollout.max_num_seqs=256",),
     "first": ("train.prompts_per_step=16", "eval.limit=8"),
-    "methods": ("rollout.engine=vllm", "train.prompts_per_step=16", "train.max_tokens_per_microbatch=null"),
+    "methods": ("train.prompts_per_step=16", "train.max_tokens_per_microbatch=null"),
 }
 # Part -> the model that it begins with, of other parts: warmup
 MODELS = {"long": "spoken"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
@@ -216,9 +216,9 @@ class Run:
         return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
 
-def start(run: Run, output: Path) -> subprocess.Popen:
+def start(run: Run, output: Path, engine: str) -> subprocess.Popen:
     """Start train.py for a run."""
-    command = [sys.executable, "train.py", "--config", *run.command(output)]
+    command = [sys.executable, "train.py", "--config", *run.command(output), f"rollout.engine={engine}"]
     with open(f"{run.folder(output)}.log", "w") as log:
         return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
@@ -345,7 +345,7 @@ def warm_up(output: Path) -> set[str]:
     return {name for name in overrides if (output / name / "model").exists()}
 
 
-def train(output: Path, parts: set[str], jobs: int, seconds: float) -> None:
+def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str = "transformers") -> None:
     """Train what is missing of `parts`, `jobs` runs at the same time; what is not done after `seconds` is dropped.
 
     A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures
@@ -372,7 +372,7 @@ def train(output: Path, parts: set[str], jobs: int, seconds: float) -> None:
             break
         while waiting and len(running) < jobs:
             run = waiting.pop(0)
-            running[run] = start(run, output), now
+            running[run] = start(run, output, engine), now
         for run, (process, started) in list(running.items()):
             if process.poll() is None:
                 continue
@@ -404,13 +404,14 @@ def main() -> None:
     parser.add_argument(
         "--parts", nargs="+", choices=searches, default=searches, help="a search is followed by its test"
     )
+    parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="vllm on CPU cores")
     parser.add_argument("--output", type=Path, default=Path("runs/card"))
     args = parser.parse_args()
     output = args.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
     models = warm_up(output)
     parts = {part for part in args.parts if MODELS.get(part, "warmup") in models}
-    train(output, parts, args.jobs, args.seconds)
+    train(output, parts, args.jobs, args.seconds, args.engine)
 
 
 if __name__ == "__main__":
