@@ -127,13 +127,16 @@ def remedy_table(output: Path) -> str:
 
 
 def step_table(output: Path, part: str) -> str:
-    """Medians of the seconds over the steps but the first, which loads kernels; what a run cost; its end."""
+    """Medians of the seconds over the steps but the first, which loads kernels; what a run cost; its end.
+
+    Seconds are those of the card; of runs that continued on CPU cores they are NaN.
+    """
     curves, cells = card_records.curve(output, part), []
     for name in rows_of(output, part):
         own = [row for row in card_records.read(output, "steps.csv", part) if row["row"] == name]
         last = [row for row in own if row["step"] == max(row["step"] for row in own)]
         medians = [
-            statistics.median(row[key] for row in own if row["step"] > 1) for key in ("seconds", "generate", "update")
+            np.nanmedian([row[key] for row in own if row["step"] > 1]) for key in ("seconds", "generate", "update")
         ]
         ends = [statistics.mean(row[key] for row in last) for key in ("entropy", "distinct")]
         share = statistics.mean(row["flops_share"] for row in own)

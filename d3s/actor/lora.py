@@ -93,7 +93,7 @@ def target_layers(lm: nn.Module, path: str, options: LoraConfig) -> dict[str, nn
 def merged_weights(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield (name, W + alpha / r B A) of every parameter under its name without LoRA, tied ones under each name.
 
-    The sum is computed in float32 and cast to the type of W. The tensors are copies, which the caller may keep.
+    The sum is computed in float32 and cast to the type of W. Others are the parameters themselves.
     """
     for name, weight in lm.named_parameters(remove_duplicate=False):
         layer, adapted, leaf = name.partition(".base_layer.")
@@ -101,9 +101,9 @@ def merged_weights(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
             delta = lm.get_submodule(layer).get_delta_weight(ADAPTER)  # float32, as A and B
             yield f"{layer}.{leaf}", (weight.float() + delta).to(weight.dtype)
         elif adapted:  # a bias
-            yield f"{layer}.{leaf}", weight.detach().clone()
+            yield f"{layer}.{leaf}", weight.detach()
         elif ".lora_" not in name:
-            yield name, weight.detach().clone()
+            yield name, weight.detach()
     yield from saved_buffers(lm)
 
 

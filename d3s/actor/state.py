@@ -14,7 +14,8 @@ BUCKET_BYTES = 2**29  # of parameters gathered at once by full_weights under ZeR
 def full_weights(lm: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket; then buffers.
 
-    Under ZeRO-3 every rank must exhaust the iterator. The tensors are copies, which the caller may keep.
+    Under ZeRO-3 every rank must exhaust the iterator, and the tensors are copies. Else they are the parameters
+    themselves, which the next update changes.
     """
     bucket, size = [], 0
     for name, parameter in lm.named_parameters(remove_duplicate=False):
@@ -28,16 +29,16 @@ def full_weights(lm: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def saved_buffers(lm: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield (name, copy) of the constants that weight files hold, without which engines reload garbage (Apertus)."""
+    """Yield (name, buffer) of the constants that weight files hold, without which engines reload garbage (Apertus)."""
     saved = lm.state_dict().keys()
     for name, buffer in lm.named_buffers(remove_duplicate=False):
         if name in saved and buffer.is_floating_point():
-            yield name, buffer.clone()
+            yield name, buffer
 
 
 def _gathered(bucket: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
     with gathered([p for _, p in bucket]):
-        return [(name, p.data.clone()) for name, p in bucket]
+        return [(name, p.data.clone() if hasattr(p, "ds_id") else p.data) for name, p in bucket]
 
 
 def describe_size(lm: torch.nn.Module, compiled: bool = False) -> str:

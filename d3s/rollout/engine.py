@@ -120,6 +120,8 @@ class Engine(ABC):
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Replace the weights. Names are those of the model's state dict; tied weights appear under both names.
 
+        The engine copies them, as the next update changes the tensors.
+
         Raises: UserError for weights that the engine cannot load.
         """
 

@@ -14,7 +14,8 @@ from d3s.rollout.engine import Engine, SamplingParams, weight_checksums
 from d3s.rollout.seeds import rollout_seeds
 
 ATTEMPTS = 2
-PROBE_TOKENS = 8  # per probe prompt
+PROBE_PROMPTS = PROBE_TOKENS = 4  # a few tokens of several prompts: the engine decodes the prompts together
+PROBE_CONTEXT = 64  # last tokens of a prompt, once anything has been trained: stale weights differ after any tokens
 DEFAULT_GAPS = {"float32": 1e-3, "bfloat16": 0.1}  # by model.dtype, where rollout.max_logprob_gap is not set
 
 
@@ -30,7 +31,7 @@ def sync_engine(
     """Load the weights after `step` into the engine and verify them by checksums and by a probe. Collective.
 
     Args:
-        prompts: token ids; the probe generates from the first ones.
+        prompts: token ids; the probe generates from the first ones, later from their ends.
         trained: whether any token has been trained. Before that, a gap means that engine and actor compute the
             architecture differently, not that the weights are stale.
 
@@ -38,10 +39,12 @@ def sync_engine(
     Raises: UserError if a check fails, and fails again after a second attempt.
     """
     limit = config.rollout.max_logprob_gap or DEFAULT_GAPS[config.model.dtype]
+    probed = prompts[: max(PROBE_PROMPTS, len(config.rollout.servers))]  # requests rotate over the servers
+    probed = [ids[-PROBE_CONTEXT:] for ids in probed] if trained else probed
     for _ in range(ATTEMPTS):
         differing = _load_weights(engine, actor, getattr(torch, config.model.dtype))
         differing = sorted(set(all_gather_objects(differing, accelerator)))
-        gaps = _probe_gaps(engine, actor, accelerator, prompts, config, step)
+        gaps = _probe_gaps(engine, actor, accelerator, probed, config, step)
         mean, largest = gaps.mean().item(), gaps.max().item()
         if not differing and mean <= limit:
             return {"sync/mean_abs_dlogp": mean, "sync/max_abs_dlogp": largest}
@@ -82,7 +85,6 @@ def _probe_gaps(
 ) -> Tensor:
     """|engine's - actor's| log-probabilities [T] of a few fresh tokens of every rank's engine."""
     rollout = config.rollout
-    prompts = prompts[: max(2, len(rollout.servers))]  # requests rotate over the servers, so each one is probed
     indices = [step * len(prompts) + i for i in range(len(prompts))]
     rollouts = engine.generate(
         prompts,

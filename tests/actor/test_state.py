@@ -19,14 +19,12 @@ def model():
 
 
 @pytest.mark.parametrize("bucket", [1, 70, 2**29])
-def test_weights_of_any_bucket_are_copies(model, monkeypatch, bucket):
+def test_weights_of_any_bucket_are_complete(model, monkeypatch, bucket):
     monkeypatch.setattr(state, "BUCKET_BYTES", bucket)
     expected = dict(model.named_parameters(remove_duplicate=False))
     weights = dict(full_weights(model))
     assert list(weights) == list(expected) and "head.weight" in weights
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
-    weights["other.weight"].zero_()
-    assert model["other"].weight.abs().min() > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

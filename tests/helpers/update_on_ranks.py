@@ -75,7 +75,7 @@ def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[st
         lambda: require_equal("other", torch.arange(3) == accelerator.process_index, accelerator),
         lambda: actor.update(make_batch(UNEQUAL, fraction=0.5), 3e-4, torch.Generator().manual_seed(0)),
     ]
-    before, messages = dict(actor.weights()), []
+    before, messages = {name: weight.clone() for name, weight in actor.weights()}, []
     for action in actions:
         try:
             action()
@@ -99,7 +99,7 @@ def update_beyond_memory(model: str, settings: list[str], accelerator: Accelerat
         with memory:
             updates = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
         logprobs, _ = actor.compute_logprobs(batch)
-        tensors.update({f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()})
+        tensors.update({f"{name}: {key}": tensor.clone().contiguous() for key, tensor in actor.weights()})
         return {"updates": updates, "logprobs": logprobs.tolist(), "tokens": actor.micro_batches.max_tokens}
 
     failed, smaller = {}, {}
@@ -149,7 +149,7 @@ def main() -> None:
             record["ref_logprobs"] = batch.ref_logprobs.tolist()
         generator = torch.Generator().manual_seed(0)
         record["updates"] = [update_metrics(actor.update(batch, 3e-4, generator)) for _ in range(2)]
-        moved = {f"{name}: {key}": tensor.contiguous() for key, tensor in actor.weights()}
+        moved = {f"{name}: {key}": tensor.clone().contiguous() for key, tensor in actor.weights()}
         batch.selected[:] = False
         record["without a token"] = [update_metrics(actor.update(batch, 3e-4, generator))["optimizer_steps"]]
         record["moves"] = [not torch.equal(moved[f"{name}: {key}"], tensor) for key, tensor in actor.weights()]

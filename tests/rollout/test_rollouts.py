@@ -15,7 +15,7 @@ from d3s.config.load import load_config
 from d3s.groups import Rollout, RolloutGroups
 from d3s.methods.latr import TreeRollout, prefix_advantages
 from d3s.rollout.seeds import rollout_seed, rollout_seeds
-from d3s.rollout.sync import PROBE_TOKENS, sync_engine
+from d3s.rollout.sync import PROBE_CONTEXT, PROBE_TOKENS, sync_engine
 
 
 def test_seeds_of_runs_and_streams_are_distinct():
@@ -104,7 +104,7 @@ def test_shared_tokens_are_trained_once_with_the_mean():
 # --- sync -------------------------------------------------------------------------------------------------------------
 
 WEIGHTS = {"norm.weight": torch.ones(2)}
-PROMPTS = [[1, 2], [3], [4, 5, 6]]
+PROMPTS = [[1, 2], [3], [*range(PROBE_CONTEXT + 9)], [4, 5, 6], [7]]
 
 
 class FakeEngine:
@@ -132,26 +132,26 @@ def sync(engine, gaps, *options, trained=True):
     return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=trained)
 
 
-SMALL = [1e-4, -3e-4, 0.0, 0.0]
+SMALL = [1e-4, -3e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def test_gaps_are_those_of_all_ranks(monkeypatch):
-    """Of two ranks with a probe of four tokens each, the second has a larger gap."""
+    """Of two ranks with a probe of eight tokens each, the second has a larger gap."""
     monkeypatch.setattr("d3s.rollout.sync.all_gather_objects", lambda items, accelerator: items * 2)
-    metrics = sync(FakeEngine(), [*SMALL, 5e-4, -9e-4, 0.0, 0.0])
-    assert metrics["sync/mean_abs_dlogp"] == pytest.approx(18e-4 / 8, rel=1e-2)
+    metrics = sync(FakeEngine(), [*SMALL, *(3 * gap for gap in SMALL)])
+    assert metrics["sync/mean_abs_dlogp"] == pytest.approx(16e-4 / 16, rel=1e-2)
     assert metrics["sync/max_abs_dlogp"] == pytest.approx(9e-4, rel=1e-2)
 
 
 def test_sync_loads_between_the_two_wakes():
-    """The probe samples as training does, from every server."""
+    """The probe samples as training does, from every server; after a first update from the ends of long prompts."""
     engine = FakeEngine()
-    sync(engine, SMALL, "rollout.temperature=0.7")
-    assert engine.calls == ["weights", WEIGHTS, "kv_cache", "generate"] and engine.prompts == PROMPTS[:2]
+    sync(engine, SMALL, "rollout.temperature=0.7", trained=False)
+    assert engine.calls == ["weights", WEIGHTS, "kv_cache", "generate"] and engine.prompts == PROMPTS[:4]
     assert (engine.params.temperature, engine.params.max_tokens) == (0.7, PROBE_TOKENS)
-    servers = "rollout.servers=[http://a:1,http://b:1,http://c:1]"
+    servers = "rollout.servers=[http://a:1,http://b:1,http://c:1,http://d:1,http://e:1]"
     sync(engine, [*SMALL, 0.0, 0.0], servers, "selector.entropy_source=actor")
-    assert engine.prompts == PROMPTS
+    assert engine.prompts == [*PROMPTS[:2], PROMPTS[2][9:], *PROMPTS[3:]]
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_sync_loads_between_the_two_wakes():
     [("model.dtype=float32", 1e-3), ("model.dtype=bfloat16", 0.1), ("rollout.max_logprob_gap=1", 1)],
 )
 def test_limit_applies_to_the_mean_gap(option, limit):
-    sync(FakeEngine(), [3.6 * limit, 0.0, 0.0, 0.0], option)  # a mean of 0.9 of the limit, and then of 1.1
+    sync(FakeEngine(), [7.2 * limit, *[0.0] * 7], option)  # a mean of 0.9 of the limit, and then of 1.1
     engine, message = FakeEngine(), rf"^weight sync of step 4: .* allows {limit:g}, after 2 attempts; the weights are"
     with pytest.raises(UserError, match=message):
-        sync(engine, [4.4 * limit, 0.0, 0.0, 0.0], option)
+        sync(engine, [8.8 * limit, *[0.0] * 7], option)
     assert engine.calls == ["weights", WEIGHTS, "kv_cache", "generate"] * 2
     with pytest.raises(UserError, match=r"^some/model: .*nothing has been trained yet, .* use rollout.engine: transf"):
-        sync(engine, [4.4 * limit, 0.0, 0.0, 0.0], option, trained=False)
+        sync(engine, [8.8 * limit, *[0.0] * 7], option, trained=False)
