@@ -150,9 +150,9 @@ def test_collapse_is_found_when_the_rise_has_ended():
     parts = ("search", "sort search", "long", "sort", "test")
     counts = {part: [step for (of, *_), step in found.items() if of == part] for part in parts}
     warned = {part: [step for step in steps if step] for part, steps in counts.items()}
-    assert [len(counts[part]) for part in parts] == [34, 12, 9, 16, 34]
+    assert [len(counts[part]) for part in parts] == [34, 12, 9, 16, 40]
     assert [warned[part] for part in parts[:-1]] == [[24], [], [], []]
-    assert len(warned["test"]) == 24 and min(warned["test"]) == 26
+    assert len(warned["test"]) == 26 and min(warned["test"]) == 26
 
 
 def test_updates_that_destroy_the_policy_are_found_at_once():
