@@ -345,7 +345,7 @@ def warm_up(output: Path) -> set[str]:
     return {name for name in overrides if (output / name / "model").exists()}
 
 
-def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str = "transformers") -> None:
+def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str) -> None:
     """Train what is missing of `parts`, `jobs` runs at the same time; what is not done after `seconds` is dropped.
 
     A run that fails is tried again beside one run less, as the memory of a card has no other limit. Three failures

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from d3s.actor.zero3 import gathered, size_of
+from d3s.actor.zero3 import gathered, is_sharded, size_of
 from d3s.policy import decoder_layers
 
 BUCKET_BYTES = 2**29  # of parameters gathered at once by full_weights under ZeRO-3
@@ -38,7 +38,7 @@ def saved_buffers(lm: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _gathered(bucket: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
     with gathered([p for _, p in bucket]):
-        return [(name, p.data.clone() if hasattr(p, "ds_id") else p.data) for name, p in bucket]
+        return [(name, p.data.clone() if is_sharded(p) else p.data) for name, p in bucket]
 
 
 def describe_size(lm: torch.nn.Module, compiled: bool = False) -> str:

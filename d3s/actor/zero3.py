@@ -126,10 +126,15 @@ def size_of(parameter: Tensor) -> int:
     return getattr(parameter, "ds_numel", parameter.numel())
 
 
+def is_sharded(parameter: Tensor) -> bool:
+    """Whether ranks hold parts of a parameter."""
+    return hasattr(parameter, "ds_id")
+
+
 def gathered(parameters: Iterable[Tensor]) -> AbstractContextManager:
     """Within it these parameters are complete, on every rank if they are sharded. Collective then."""
     distinct = list({id(p): p for p in parameters}.values())
-    if not any(hasattr(p, "ds_id") for p in distinct):
+    if not any(map(is_sharded, distinct)):
         return nullcontext()
     import deepspeed
 

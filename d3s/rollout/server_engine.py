@@ -218,7 +218,7 @@ class ServerEngine(Engine):
         """Group the weights, in the servers' precision, into chunks of CHUNK_BYTES on the device that sends them."""
         chunk, size, device = {}, 0, "cuda" if self._transfer else "cpu"
         for name, tensor in weights:
-            chunk[name] = tensor.to(device, self.dtype, copy=True)  # tied ones share memory, which no file can
+            chunk[name] = tensor.to(device, self.dtype, copy=True)  # tied ones share memory, a file refuses it
             size += chunk[name].nbytes
             if size >= CHUNK_BYTES:
                 yield chunk

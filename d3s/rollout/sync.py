@@ -39,7 +39,7 @@ def sync_engine(
     Raises: UserError if a check fails, and fails again after a second attempt.
     """
     limit = config.rollout.max_logprob_gap or DEFAULT_GAPS[config.model.dtype]
-    probed = prompts[: max(PROBE_PROMPTS, len(config.rollout.servers))]  # requests rotate over the servers
+    probed = prompts[: max(PROBE_PROMPTS, len(config.rollout.servers))]  # rotating over the servers
     probed = [ids[-PROBE_CONTEXT:] for ids in probed] if trained else probed
     for _ in range(ATTEMPTS):
         differing = _load_weights(engine, actor, getattr(torch, config.model.dtype))
