@@ -18,6 +18,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
     first        the first three steps of sorting at rates that are too high
     methods      the word problems by other methods, in the shape of `make demo-real`
+    budgets      GRPO with groups of 4, 8 and 16, by a quarter of the steps and by all of them
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -47,9 +48,9 @@ def growing(k_init: float, k_final: float, n_init: int = 2, n_final: int = 8) ->
     return *n, f"schedule.k_init={k_init:g}", f"schedule.k_final={k_final:g}"
 
 
-def groups(size: int) -> tuple[str, ...]:
-    """Another number of responses to a problem, with 256 in a step."""
-    return f"rollout.num_generations={size}", f"train.prompts_per_step={256 // size}"
+def groups(size: int, responses: int = 256) -> tuple[str, ...]:
+    """Another number of responses to a problem, with as many in a step."""
+    return f"rollout.num_generations={size}", f"train.prompts_per_step={responses // size}"
 
 
 FOUR_UPDATES, ONE_UPDATE = ("optim.num_minibatches=4",), ("optim.num_minibatches=1",)
@@ -157,6 +158,7 @@ PARTS = {
     "gemma": (30, 10, "test", tuple(range(1, 9))),
     "first": (3, 3, "test", (1, 2)),
     "methods": (16, 8, "test", (1, 2, 3)),
+    "budgets": (16, 4, "test", (1, 2, 3)),
 }
 COMMON = (
     "rollout.max_num_seqs=512",
@@ -173,6 +175,7 @@ OF_PART = {
     "gemma": ("rollout.max_num_seqs=256",),
     "first": ("train.prompts_per_step=16", "eval.limit=8"),
     "methods": ("train.prompts_per_step=16", "train.max_tokens_per_microbatch=null"),
+    "budgets": ("train.max_tokens_per_microbatch=null",),
 }
 # Part -> the model that it begins with, of other parts: warmup
 MODELS = {"long": "spoken"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
@@ -287,6 +290,11 @@ def methods() -> list[Run]:
     return of_seeds("methods", rows | other_rows(*rows.values()))
 
 
+def budgets() -> list[Run]:
+    """The runs of the part `budgets`: 128 responses a step, the rate of `make demo-real`."""
+    return of_seeds("budgets", {f"GRPO, G = {size}": ((*GRPO, *groups(size, 128)), 2e-5) for size in (4, 8, 16)})
+
+
 def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[Run]:
     """The runs of a part, all rows of a seed together."""
     return [Run(part, row, args, rate, seed) for seed in PARTS[part][3] for row, (args, rate) in rows.items()]
@@ -360,7 +368,7 @@ def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str)
         "gemma search": lambda: (of_seeds("gemma", best(output, "gemma")), paper_k(output, "gemma")),
     }
     after = {part: runs for part, runs in after.items() if part in parts}
-    waiting = [*searched(), *long(), *remedies(), *first(), *methods()]
+    waiting = [*searched(), *long(), *remedies(), *first(), *methods(), *budgets()]
     waiting = [run for run in waiting if run.part in parts and run.key not in done]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
