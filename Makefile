@@ -129,7 +129,7 @@ bench-real: setup .venv-trl/.installed ## speed: time generation, an update and 
 	$(PYTHON) -m d3s.real $(REAL)
 	$(PYTHON) -m benchmarks.speed.rollout --model $(REAL) --prompts 4 --n 8 --tokens 32 --rounds 2 --syncs 0
 	$(PYTHON) -m benchmarks.speed.update --model $(REAL) --rollouts 16 --rounds 2
-	$(PYTHON) -m benchmarks.speed.step --model $(REAL) --prompts 4 --group 8 --kept 2 --fraction 0.05 --response-tokens 32 --rounds 2
+	$(PYTHON) -m benchmarks.speed.step --model $(REAL) --prompts 8 --group 8 --kept 2 --fraction 0.05 --response-tokens 64 --rounds 3
 
 bench-scaling: setup ## speed: time steps as G, length, vocabulary and width double
 	$(PYTHON) -m benchmarks.speed.scaling
