@@ -297,14 +297,13 @@ class Policy(nn.Module):
         """Load the model at `path` (safetensors).
 
         Args:
-            max_length: tokens of the longest prompt plus response.
+            max_length: tokens of the longest prompt plus response; more than an attention window need padded rows.
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
             compiled: see compile_layers.
 
-        Raises: UserError for incomplete weights, for an architecture whose logits are not lm_head(trunk(ids)), and for
-            an attention window shorter than max_length.
+        Raises: UserError for incomplete weights, and for an architecture whose logits are not lm_head(trunk(ids)).
         """
         super().__init__()
         from transformers import AttentionInterface
@@ -312,16 +311,12 @@ class Policy(nn.Module):
         config = read_config(path)
         window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it applies to every layer
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
-        if window and window < max_length and "sliding_attention" in layers:
-            raise UserError(
-                f"{path}: the attention window is {window} tokens, prompt and response may have {max_length}; "
-                "lower data.max_prompt_length or rollout.max_completion_length"
-            )
+        reached = bool(window) and window < max_length and "sliding_attention" in layers
         AttentionInterface.register("d3s_packed", packed_attention)
         self.lm = load_model(path, dtype=dtype, attn_implementation="d3s_packed")
-        # Right-padded rows are exact for all that is causal: attention, recurrent layers, convolutions.
+        # Right-padded rows are exact for all that is causal: attention and its windows, recurrent layers, convolutions.
         capped = getattr(config, "attn_logit_softcapping", None)
-        self.padded = bool(capped) or not attention_only(self.lm)
+        self.padded = reached or bool(capped) or not attention_only(self.lm)
         if self.padded:
             self.lm.set_attn_implementation("eager" if capped or not self.lm._supports_sdpa else "sdpa")
         head = self.lm.get_output_embeddings()

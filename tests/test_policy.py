@@ -1,7 +1,6 @@
 """The policy network's head, packed attention and dropout, against float64 and single sequences."""
 
 import itertools
-import json
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from benchmarks.architectures import save_random_model as save_architecture
 from d3s import policy as module
-from d3s.common import UserError
 from d3s.packing import Batch, pack
 from d3s.policy import CHUNK_ELEMENTS, InPlaceEmbedding, Policy, SelectedRowHead
 from tests.helpers.actors import SIZES, assert_bitwise_equal, make_actor, make_batch, update
@@ -243,7 +241,19 @@ def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["qwen3", "gemma2", "granite", "cohere2", "qwen3_5_text", "lfm2", "falcon_h1", "nemotron_h", "granitemoehybrid"],
+    [
+        "qwen3",
+        "mistral",
+        "exaone4",
+        "gemma2",
+        "granite",
+        "cohere2",
+        "qwen3_5_text",
+        "lfm2",
+        "falcon_h1",
+        "nemotron_h",
+        "granitemoehybrid",
+    ],
 )
 def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
     """Against each sequence alone in transformers, with a neighbor that is longer and then another one."""
@@ -264,20 +274,6 @@ def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
             assert_same_values(entropies[part], -(exact.exp() * exact).sum(-1), largest=10.0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1}, "window is 8 tokens"),
-        ({"model_type": "mistral", "sliding_window": 32}, "window is 32 tokens"),  # of every layer
-    ],
-)
-def test_unsupported_architectures_are_refused(tmp_path, tied_model, changes, message):
-    """A directory of config.json alone suffices: the check precedes the loading of weights."""
-    settings = json.loads((tied_model / "config.json").read_text())
-    settings.pop("layer_types", None)
-    (tmp_path / "config.json").write_text(json.dumps(settings | changes))
-    with pytest.raises(UserError, match=message):
-        Policy(str(tmp_path), 64)
-    if "window" in message:
-        with pytest.raises(UserError, match=r"no file named model\.safetensors"):
-            Policy(str(tmp_path), 8)
+@pytest.mark.parametrize(("length", "padded"), [(8, False), (9, True)])
+def test_rows_are_padded_beyond_an_attention_window(tmp_path, length, padded):
+    assert Policy(str(save_architecture("mistral", tmp_path)), length).padded == padded

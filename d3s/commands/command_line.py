@@ -36,7 +36,7 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
         "--config",
         nargs="+",
         action="extend",
-        required=True,
+        default=[],
         metavar="FILE",
         help="YAML files or names of shipped ones (tiny, method/pods), then key=value overrides",
     )
@@ -50,6 +50,8 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     parser.add_argument("--dry-run", action="store_true", help="print what the run would compute; load no model")
     args = parser.parse_args()
     sources = args.config + args.overrides  # --config takes all arguments that follow it
+    if not sources:
+        raise UserError("no configuration: expected --config FILE, section.key=value, or both, such as --config tiny")
     return args, load_config([s for s in sources if "=" not in s], [s for s in sources if "=" in s])
 
 

@@ -47,6 +47,15 @@ def test_every_searched_step_has_256_responses(row):
     assert found["eval.split"] == "validation"
 
 
+def test_budgets_differ_in_the_size_of_groups_alone():
+    runs = [options(run) for run in card.budgets() if run.seed == 1]
+    names = {"rollout.num_generations", "train.prompts_per_step"}
+    assert all(differing(run, runs[0]) == names for run in runs[1:])
+    assert [run["rollout.num_generations"] for run in runs] == [4, 8, 16]
+    assert all(run["rollout.num_generations"] * run["train.prompts_per_step"] == 128 for run in runs)
+    assert runs[0]["train.steps"] == 4 * runs[0]["eval.every"]  # the smaller budget is that of the first evaluation
+
+
 def test_constant_row_has_the_mean_of_both_ends():
     found = dict(text.split("=") for text in card.means((*card.growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
     names = [f"schedule.{name}_{end}" for name in "nk" for end in ("init", "final")]

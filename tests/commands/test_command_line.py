@@ -27,6 +27,13 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
     assert (args.resume, args.dry_run, config.train.seed) == ("auto", True, 2)
 
 
+def test_overrides_alone_are_a_configuration(monkeypatch):
+    _, config = read(monkeypatch, "model.name=m", "data.path=p.jsonl")
+    assert (config.model.name, config.data.path) == ("m", "p.jsonl")
+    with pytest.raises(UserError, match=r"^no configuration: expected --config FILE, section\.key=value, or both"):
+        read(monkeypatch, "--resume", "auto")
+
+
 def test_no_list_option_forgets_its_first_use():
     """Of every command line of the repository: argparse alone would keep the values of the last use."""
     files = [*ROOT.glob("*.py"), *(ROOT / "d3s").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
