@@ -231,7 +231,7 @@ def card_section() -> str:
 def card_search() -> str:
     """Pass@1 and Pass@8 of the real models by step, every run of the searches, entropies, and the tests before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
-    tests = *card_tables.TASKS.values(), "long", "methods"
+    tests = *card_tables.TASKS.values(), "long", "methods", "budgets"
     levels = (card_tables.learning_table(data, part, k) for part in tests for k in (1, 8))
     searches = (card_tables.search_table(data, part) for part in card.SEARCH_OF.values())
     others = card_tables.levels_table(data, "test"), card_tables.entropy_table(data), card_tables.remedy_table(data)
