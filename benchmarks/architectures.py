@@ -260,11 +260,11 @@ its CPU kernel at startup, and does not repack them when weights are reloaded. T
 Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))`, scaled or
 soft-capped; the check after every weight sync then shows whether engine and actor agree. Attention runs on packed
 sequences; models with recurrent layers, convolutions, capped attention scores or an attention window that a prompt and
-its response exceed run on right-padded rows, in which no sequence sees another. Windows of 8 tokens, beyond which the
-responses go, are measured of mistral, ministral, gemma2, gemma3_text, gemma4_text, olmo3 and exaone4; beyond that of
-cohere2 vLLM differs by 0.3. vLLM rounds the constants of Apertus's activation to bfloat16, so in float32 it differs,
-and its qwen3_5 needs a torchvision, which the CPU installation replaces by an empty package. No architecture was tested
-on a GPU or in half precision.
+its response exceed run on right-padded rows, in which no sequence sees another. The responses of mistral, ministral,
+gemma2, gemma3_text, gemma4_text, olmo3 and exaone4 exceed a window of 8 tokens here. With such a window of cohere2 vLLM
+differs by 0.3. vLLM rounds the constants of Apertus's activation to bfloat16, so in float32 it differs, and its qwen3_5
+needs a torchvision, which the CPU installation replaces by an empty package. No architecture was tested on a GPU or in
+half precision.
 
 Models are read from safetensors files. A model is refused before an engine is built if tensors are missing, are not
 finite, do not have the shape of `config.json` or belong to layers that it does not build, if there is no tokenizer, or

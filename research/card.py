@@ -49,7 +49,7 @@ def growing(k_init: float, k_final: float, n_init: int = 2, n_final: int = 8) ->
 
 
 def groups(size: int, responses: int = 256) -> tuple[str, ...]:
-    """Another number of responses to a problem, with as many in a step."""
+    """`size` responses to a problem, `responses` in a step."""
     return f"rollout.num_generations={size}", f"train.prompts_per_step={responses // size}"
 
 
@@ -122,25 +122,19 @@ class Claim:
 
 # Written down before the runs; Holm's method over these. BEST: the row that the search chose of a family.
 BEST = "best "
+BEST_ROWS = BEST + "D3S", BEST + "GRPO"
 CLAIMS = (
-    Claim("D3S beats GRPO, each in its best shape, in equal seconds", BEST + "D3S", BEST + "GRPO", "seconds"),
-    Claim("D3S beats GRPO, each in its best shape, in as many steps", BEST + "D3S", BEST + "GRPO", "steps"),
+    Claim("D3S beats GRPO, each in its best shape, in equal seconds", *BEST_ROWS, "seconds"),
+    Claim("D3S beats GRPO, each in its best shape, in as many steps", *BEST_ROWS, "steps"),
     Claim("N and K that grow beat their means throughout", BEST + "D3S", f"{BEST}D3S, {CONSTANT}", "seconds"),
     Claim("Tokens by |A| x H beat random tokens at the paper's K", PAPER, PAPER_RANDOM, "steps"),
     Claim("The same at responses of about 60 tokens", PAPER, PAPER_RANDOM, "steps", "long"),
     # Written down when the results of the others were known, but for that of the paper's K.
-    Claim(
-        "Sorting: D3S beats GRPO, each in its best shape, in equal seconds",
-        BEST + "D3S",
-        BEST + "GRPO",
-        "seconds",
-        "sort",
-    ),
+    Claim("Sorting: D3S beats GRPO, each in its best shape, in equal seconds", *BEST_ROWS, "seconds", "sort"),
     # Written down when all others were known.
     Claim(
         "Gemma 3 270M, sorting: D3S beats GRPO, each in its best shape, in equal seconds",
-        BEST + "D3S",
-        BEST + "GRPO",
+        *BEST_ROWS,
         "seconds",
         "gemma",
     ),

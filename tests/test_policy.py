@@ -238,22 +238,12 @@ def test_checkpointing_recomputes_layers_of_updates_alone(device, tmp_path):
 
 # --- architectures ----------------------------------------------------------------------------------------------------
 
+RECURRENT = ["qwen3_5_text", "lfm2", "falcon_h1", "nemotron_h", "granitemoehybrid"]
+
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "qwen3",
-        "mistral",
-        "exaone4",
-        "gemma2",
-        "granite",
-        "cohere2",
-        "qwen3_5_text",
-        "lfm2",
-        "falcon_h1",
-        "nemotron_h",
-        "granitemoehybrid",
-    ],
+    ["qwen3", "mistral", "exaone4", "gemma2", "granite", "cohere2", *RECURRENT],
 )
 def test_sequences_of_a_micro_batch_do_not_mix(tmp_path, name):
     """Against each sequence alone in transformers, with a neighbor that is longer and then another one."""

@@ -93,7 +93,7 @@ def target_layers(lm: nn.Module, path: str, options: LoraConfig) -> dict[str, nn
 def merged_weights(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield (name, W + alpha / r B A) of every parameter under its name without LoRA, tied ones under each name.
 
-    The sum is computed in float32 and cast to the type of W. Others are the parameters themselves.
+    The sum is computed in float32 and cast to the type of W. All other tensors are the parameters themselves.
     """
     for name, weight in lm.named_parameters(remove_duplicate=False):
         layer, adapted, leaf = name.partition(".base_layer.")

@@ -51,7 +51,7 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     args = parser.parse_args()
     sources = args.config + args.overrides  # --config takes all arguments that follow it
     if not sources:
-        raise UserError("no configuration: expected --config FILE, section.key=value, or both, such as --config tiny")
+        raise UserError("--config: got no file and no section.key=value, expected either; begin with --config tiny")
     return args, load_config([s for s in sources if "=" not in s], [s for s in sources if "=" in s])
 
 

@@ -30,7 +30,7 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
 def test_overrides_alone_are_a_configuration(monkeypatch):
     _, config = read(monkeypatch, "model.name=m", "data.path=p.jsonl")
     assert (config.model.name, config.data.path) == ("m", "p.jsonl")
-    with pytest.raises(UserError, match=r"^no configuration: expected --config FILE, section\.key=value, or both"):
+    with pytest.raises(UserError, match=r"^--config: got no file and no section\.key=value"):
         read(monkeypatch, "--resume", "auto")
 
 
