@@ -297,7 +297,7 @@ class Policy(nn.Module):
         """Load the model at `path` (safetensors).
 
         Args:
-            max_length: tokens of the longest prompt plus response; more than an attention window need padded rows.
+            max_length: tokens of the longest prompt plus response; beyond an attention window rows are padded.
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
