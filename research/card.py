@@ -5,9 +5,9 @@
     python -m research.card --jobs 12 --seconds 540     # again for what is left; --parts first: that alone
     python -m research.card --parts methods --jobs 2 --engine vllm  # on two CPU cores
 
-The task is that of `make demo-real` after its warm-up. Runs share the card, so their seconds are those of a shared
-card. Each finished run adds rows to the CSV files of --output, from which research/card_tables.py makes tables. The
-parts, of which a later one begins while runs of an earlier one go on:
+The task is that of `make demo-real`, in another shape (research/words.yaml). Runs share the card, so their seconds
+are those of a shared card. Each finished run adds rows to the CSV files of --output, from which
+research/card_tables.py makes tables. The parts, of which a later one begins while runs of an earlier one go on:
 
     search       one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
     test         new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing
@@ -17,7 +17,7 @@ parts, of which a later one begins while runs of an earlier one go on:
     remedy       a shape that loses its entropy, and what the warning names against it
     gemma search, gemma: sorting by Gemma 3 270M, whose head is 63 % of its work
     first        the first three steps of sorting at rates that are too high
-    methods      the word problems by other methods, in the shape of `make demo-real`
+    methods      the word problems by other methods, in the shape of research/words.yaml
     budgets      GRPO with groups of 4, 8 and 16, by a quarter of the steps and by all of them
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
@@ -159,7 +159,6 @@ COMMON = (
     "train.prompts_per_step=32",
     "train.max_tokens_per_microbatch=1024",  # so that twelve runs fit
     "eval.limit=128",
-    "tracker.samples_every=0",
     "reward.workers=4",
 )
 OF_PART = {
@@ -210,7 +209,7 @@ class Run:
             shared += (SORT_LENGTH, f"data.path={output}/sorting-train.jsonl")
             shared += (f'eval.data=["{output}/sorting-{split}.jsonl"]',)
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
-        return ["configs/smollm2.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
+        return ["research/words.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
 
 
 def start(run: Run, output: Path, engine: str) -> subprocess.Popen:
@@ -279,13 +278,13 @@ def sort_rows(output: Path) -> list[Run]:
 
 
 def methods() -> list[Run]:
-    """The runs of the part `methods`, in the shape and at the rate of `make demo-real`."""
+    """The runs of the part `methods`, in the shape and at the rate of research/words.yaml."""
     rows = {row: (SEARCHED[row][0], 2e-5) for row in ("GRPO", "D3S, K 50 to 100 %")}
     return of_seeds("methods", rows | other_rows(*rows.values()))
 
 
 def budgets() -> list[Run]:
-    """The runs of the part `budgets`: 128 responses a step, the rate of `make demo-real`."""
+    """The runs of the part `budgets`: 128 responses a step, the rate of research/words.yaml."""
     return of_seeds("budgets", {f"GRPO, G = {size}": ((*GRPO, *groups(size, 128)), 2e-5) for size in (4, 8, 16)})
 
 
@@ -325,7 +324,7 @@ def first() -> list[Run]:
 
 
 def warm_up(output: Path) -> set[str]:
-    """Make the models to begin with: that of `make demo-real`, and those of research/card_tasks.py.
+    """Make the models to begin with, by the demonstrations of research/card_tasks.py.
 
     Returns:
         The names of those that are there; a model whose base is missing is left out.
@@ -334,7 +333,7 @@ def warm_up(output: Path) -> set[str]:
     shown = f"data.path={output / 'sorting-shown.jsonl'}"
     slow = "data.limit=192", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
     overrides = {
-        "warmup": (),
+        "warmup": (f"data.path={output / 'shown.jsonl'}", "data.limit=24", "train.steps=3"),
         "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
         "sorting": (shown, *SFT, SORT_LENGTH),
         "gemma": (shown, *slow, SORT_LENGTH),
@@ -342,7 +341,7 @@ def warm_up(output: Path) -> set[str]:
     for name, own in overrides.items():
         base = BASES.get(name, SMOLLM2)
         if (ROOT / base).exists() and not (output / name / "model").exists():
-            command = [sys.executable, "train_sft.py", "--config", "configs/sft_smollm2.yaml", f"model.name={base}"]
+            command = [sys.executable, "train_sft.py", "--config", "research/sft_words.yaml", f"model.name={base}"]
             subprocess.run([*command, *own, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
     return {name for name in overrides if (output / name / "model").exists()}
 

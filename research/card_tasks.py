@@ -11,6 +11,13 @@ VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
 SIZES = {"train": 4096, "validation": 128, "test": 128}  # problems of the sorting task
 
 
+def shown(rng: random.Random) -> tuple[str, str]:
+    r"""A demonstration of the task `words` such as `3*4=12;12-5=7 \boxed{7}`."""
+    problem, steps = word_problems.demonstrate(rng)
+    steps = steps.partition(" \\")[0].replace(" ", "")
+    return problem, f"{steps} \\boxed{{{steps.rpartition('=')[2]}}}"
+
+
 def spoken(rng: random.Random) -> tuple[str, str]:
     """A demonstration of the task `words` whose steps are sentences, about 30 tokens each."""
     kind = rng.choice(word_problems.DEMONSTRATED)
@@ -44,10 +51,12 @@ def sorting_problems() -> dict[str, list[tuple[str, str]]]:
 
 def write(output: Path) -> None:
     """Write the demonstrations of both tasks, and the problems of each split of the second, as JSONL."""
+    rng = random.Random("words/demonstrations/0")
+    rows = {"shown": [shown(rng) for _ in range(24)]}
     rng = random.Random(0)
-    rows = {"spoken": [spoken(rng) for _ in range(48)]}
-    shown = (sorting(rng) for _ in range(192))
-    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in shown]
+    rows["spoken"] = [spoken(rng) for _ in range(48)]
+    sorted_ones = (sorting(rng) for _ in range(192))
+    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in sorted_ones]
     rows |= {f"sorting-{split}": problems for split, problems in sorting_problems().items()}
     for name, pairs in rows.items():
         lines = (json.dumps({"problem": problem, "answer": answer}) + "\n" for problem, answer in pairs)

@@ -1,6 +1,6 @@
-"""SmolLM2-135M after `make demo-real` teaches the model before it, by the share K of trained tokens.
+"""SmolLM2-135M after training on word problems teaches the model before it, by the share K of trained tokens.
 
-    make demo-real
+    make demo-real                  # both models; docs/data/teacher.csv has those of commit bb1904c
     python -m research.teacher      # again for what is left
 
 A smaller K has more steps, so that all rows spend about the same CPU seconds. Each run is one process with one thread,
@@ -27,7 +27,8 @@ OUTPUT = ROOT / "runs" / "teacher"
 STEPS = {1.0: 6, 0.5: 8, 0.2: 10, 0.05: 14}  # by K
 EQUAL_STEPS, SEEDS = STEPS[1.0], (1, 2, 3, 4, 5)
 COMMON = (
-    "configs/smollm2.yaml",
+    "research/words.yaml",
+    "model.name=runs/smollm2-warmup/model",
     "configs/method/distill.yaml",
     "loss.reference=runs/demo-real/model",
     "train.prompts_per_step=8",
@@ -36,7 +37,6 @@ COMMON = (
     "eval.n=1",
     "eval.k=[1]",
     f"eval.every={EQUAL_STEPS}",
-    "tracker.samples_every=0",
 )
 COLUMNS = ("k", "seed", "step", "cpu_seconds", "tokens_trained", "right")
 

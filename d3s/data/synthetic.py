@@ -4,7 +4,8 @@ Demonstrations show arithmetic facts and the answer format, not the skill: `prec
 pairs of operands instead of following operator precedence; `countdown` demonstrations combine the numbers at random, up
 to TRIES times; those of `code` are the best of random programs. Reinforcement learning has to find the rest. `mixed` is
 `precedence` with 2 to 6 operands: its responses differ in length, as those of large models do. `words`, in
-d3s/data/word_problems.py, is for a language model, whose demonstrations are right and of other kinds.
+d3s/data/word_problems.py, is for a language model, whose demonstrations are right and of other kinds; `chains` has its
+problems of two steps.
 """
 
 import ast
@@ -13,7 +14,7 @@ import operator
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha256
 from itertools import chain, product
@@ -311,3 +312,4 @@ _TASKS = (
     Task("words", word_problems.generate, shown=word_problems.demonstrate, split_of=word_problems.split_of),
 )
 TASKS = {task.name: task for task in _TASKS}
+TASKS["chains"] = replace(TASKS["words"], name="chains", generate=partial(word_problems.generate, steps=2))

@@ -2,7 +2,8 @@
 
 The kind with its numbers decides the split, and the split the names, so that no problem of the test split shares its
 name, or its numbers within its kind, with one of the train split. Demonstrations, for a short supervised warm-up, show
-the format on sentences of other kinds. d3s/data/synthetic.py offers them as the task `words`.
+the format on sentences of other kinds. d3s/data/synthetic.py offers them as the task `words`, and those of two
+steps as `chains`.
 """
 
 # ruff: noqa: SIM905 (word lists read best as one string)
@@ -93,24 +94,27 @@ DEMONSTRATED = (
 )
 
 
-def generate(rng: random.Random) -> tuple[str, str, str]:
-    """Draw a problem as (text, answer, level). Answers are natural numbers above zero."""
-    index = rng.randrange(len(KINDS))
-    kind = KINDS[index]
-    numbers, steps = kind.draw(rng)
+def generate(rng: random.Random, steps: int | None = None) -> tuple[str, str, str]:
+    """Draw a problem, of `steps` steps, as (text, answer, level). Answers are natural numbers above zero."""
+    index, kind = rng.choice([(i, kind) for i, kind in enumerate(KINDS) if steps in (None, kind.steps)])
+    numbers, calculated = kind.draw(rng)
     bucket = sha256(f"{index} {numbers}".encode()).digest()[0] % 10
     names = NAMES[{0: "validation", 1: "test"}.get(bucket, "train")]
     text = kind.text.format(name=rng.choice(names), things=rng.choice(THINGS), **numbers)
-    return f"{text}\n", str(int(steps[-1][-1])), f"{kind.steps}-step"
+    return f"{text}\n", str(int(calculated[-1][-1])), f"{kind.steps}-step"
 
 
 def demonstrate(rng: random.Random) -> tuple[str, str]:
-    r"""Draw a problem of a kind that no split has, and its solution such as `3*4=12;12-5=7 \boxed{7}`."""
+    r"""Draw a problem of a kind that no split has, and its steps such as `3 * 4 = 12; 12 - 5 = 7`.
+
+    About a third of them, which the text decides, end in the answer, `\boxed{7}`: RL finds that only this is read.
+    """
     kind = rng.choice(DEMONSTRATED)
     numbers, steps = kind.draw(rng)
     text = kind.text.format(name=rng.choice(NAMES["train"]), **numbers)
-    shown = ";".join(f"{int(left)}{sign}{right}={int(value)}" for left, sign, right, value in steps)
-    return f"{text}\n", f"{shown} \\boxed{{{int(steps[-1][-1])}}}"
+    shown = "; ".join(f"{int(left)} {sign} {right} = {int(value)}" for left, sign, right, value in steps)
+    boxed = sha256(text.encode()).digest()[0] % 3 == 0
+    return f"{text}\n", shown + f" \\boxed{{{int(steps[-1][-1])}}}" * boxed
 
 
 def split_of(text: str) -> str:

@@ -11,18 +11,18 @@ from tests.conftest import new_accelerator_state
 from tests.helpers.configs import BASES, METHODS, ROOT
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
-# (N, K) in the first and the last step on a base with N_init n and K_init k, for G responses
+# (N, K) in the first and the last step on a base with N_init n, N_final last and K_init k, for G responses
 FULL = "grpo gspo cispo dapo dr_grpo maxrl pass_at_k variance_mass bcpg_nsa nonzero shrinkage"
-ENDS = dict.fromkeys(FULL.split(), lambda g, n, k: ((g, 1.0), (g, 1.0)))
-ENDS |= dict.fromkeys(["d3s", "d3s_i", "d3s_auto", "d3s_two_stage"], lambda g, n, k: ((n, 0.05), (g, 0.2)))
-ENDS |= dict.fromkeys(["pods", "cppo", "d1s", "d1s_cross"], lambda g, n, k: ((n, 1.0), (n, 1.0)))
-ENDS |= dict.fromkeys(["nat", "nat_prefix", "distill", "distill_tip"], lambda g, n, k: ((g, 0.5), (g, 0.5)))
+ENDS = dict.fromkeys(FULL.split(), lambda g, n, last, k: ((g, 1.0), (g, 1.0)))
+ENDS |= dict.fromkeys(["d3s", "d3s_i", "d3s_auto", "d3s_two_stage"], lambda g, n, last, k: ((n, 0.05), (last, 0.2)))
+ENDS |= dict.fromkeys(["pods", "cppo", "d1s", "d1s_cross"], lambda g, n, last, k: ((n, 1.0), (n, 1.0)))
+ENDS |= dict.fromkeys(["nat", "nat_prefix", "distill", "distill_tip"], lambda g, n, last, k: ((g, 0.5), (g, 0.5)))
 ENDS |= {
-    "distill_gap": lambda g, n, k: ((g, 0.05), (g, 0.05)),
-    "d2s": lambda g, n, k: ((n, k), (n, k)),
-    "small_groups": lambda g, n, k: ((2, 0.05), (8, 0.2)),
-    "d3s_coverage": lambda g, n, k: ((g, 0.2), (g, 0.2)),  # what the rule follows is at most this
-    "d3s_plateau": lambda g, n, k: ((g, 0.2), (g, 0.2)),
+    "distill_gap": lambda g, n, last, k: ((g, 0.05), (g, 0.05)),
+    "d2s": lambda g, n, last, k: ((n, k), (n, k)),
+    "small_groups": lambda g, n, last, k: ((2, 0.05), (8, 0.2)),
+    "d3s_coverage": lambda g, n, last, k: ((g, 0.2), (g, 0.2)),  # what the rule follows is at most this
+    "d3s_plateau": lambda g, n, last, k: ((last, 0.2), (last, 0.2)),
 }
 POOLED = {"d1s_cross", "d2s", "d3s", "d3s_auto", "d3s_two_stage", "d3s_coverage", "d3s_plateau"}
 POOLED |= {"small_groups", "nonzero"}
@@ -36,9 +36,10 @@ def test_overlays_select_their_method_on_every_base(base):
     assert set(ENDS) | POOLED | WITHIN <= {path.stem for path in METHODS}
     for method in METHODS:
         config, name = load_config([base, method]), method.stem
-        g, n, k = config.rollout.num_generations, plain.schedule.n_init, plain.schedule.k_init
         ends = tuple(schedule_at(c, step) for c in (config, plain) for step in (0, c.train.steps - 1))
-        assert ends[:2] == (ENDS[name](g, n, k) if name in ENDS else ends[2:]), name
+        shape, g = plain.schedule, config.rollout.num_generations
+        own = name in ENDS and ENDS[name](g, shape.n_init, shape.n_final, shape.k_init)
+        assert ends[:2] == (own or ends[2:]), name
         pooled = name in POOLED if name in POOLED | WITHIN else plain.selector.cross_share
         assert config.selector.cross_share == pooled, name
 

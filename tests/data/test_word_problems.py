@@ -33,23 +33,25 @@ def masked(text):
 
 
 def test_answers_are_those_of_the_sentences():
-    kinds, levels = {}, set()
+    kinds, levels = {}, {}
     for text, answer, level in TASKS["words"].draw("train", 1500, 0):
         (formula,) = (value for key, value in FORMULAS.items() if key in masked(text))
         value = eval(formula.format(*re.findall(r"\d+", text)))  # digits and signs, by the line above
         assert answer == str(int(value)) and value == int(value) > 0
         assert level == f"{len(re.findall('[-+*/]', formula))}-step"
         kinds[masked(text)] = kinds.get(masked(text), 0) + 1
-        levels.add(level)
+        levels[masked(text)] = level
     assert len(kinds) == len(KINDS) >= 12 and min(kinds.values()) > 30
-    assert levels == {"1-step", "2-step", "3-step"}
+    chains = {masked(text) for text, _, _ in TASKS["chains"].draw("train", 300, 0)}
+    assert set(levels.values()) == {"1-step", "2-step", "3-step"}
+    assert chains == {kind for kind, level in levels.items() if level == "2-step"}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_share_neither_names_nor_numbers_of_a_kind(seed):
     names, numbers = {}, {}
     for split in SPLITS:
-        texts = [text for text, _, _ in TASKS["words"].draw(split, 250, seed)]
+        texts = [text for task in ("words", "chains") for text, _, _ in TASKS[task].draw(split, 150, seed)]
         names[split] = {text.split()[0] for text in texts}
         numbers[split] = {(masked(text), *re.findall(r"\d+", text)) for text in texts}
     for a, b in itertools.combinations(SPLITS, 2):
@@ -57,16 +59,17 @@ def test_splits_share_neither_names_nor_numbers_of_a_kind(seed):
 
 
 def test_demonstrations_are_right_and_of_other_kinds():
-    kinds = {masked(text) for text, _, _ in TASKS["words"].draw("train", 1500, 0)}
+    kinds, boxes = {masked(text) for text, _, _ in TASKS["words"].draw("train", 1500, 0)}, 0
     for text, response in TASKS["words"].demonstrations(500, 0):
-        steps, boxed = response.removesuffix("}").split(" \\boxed{")
-        numbers, value = sorted(re.findall(r"\d+", text)), None
+        steps, _, boxed = response.removesuffix("}").partition(" \\boxed{")
+        numbers, value, boxes = sorted(re.findall(r"\d+", text)), None, boxes + bool(boxed)
         assert masked(text) not in kinds
-        for step in steps.split(";"):
-            left, right, result = re.fullmatch(r"(\d+)[-+*/](\d+)=(\d+)", step).groups()
+        for step in steps.split("; "):
+            left, right, result = re.fullmatch(r"(\d+) [-+*/] (\d+) = (\d+)", step).groups()
             assert eval(step.partition("=")[0]) == int(result)  # digits and a sign, by the line above
             assert value in (None, left)
             for number in [right] if value else [left, right]:
                 numbers.remove(number)
             value = result
-        assert value == boxed and not numbers
+        assert boxed in ("", value) and not numbers
+    assert boxes == pytest.approx(500 / 3, rel=0.2)
