@@ -71,7 +71,7 @@ demo-code: setup ## demo: the same for programs: the sandbox runs what the model
 	@$(PYTHON) -m d3s.report.demo runs/demo-code
 
 # SmolLM2-135M-Instruct of the hub or, without one, of a wheel: d3s/real.py. One process with a thread per core.
-demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems (five to twelve minutes)
+demo-real: setup ## demo: the same for a language model of 135 M parameters and word problems (six minutes or more)
 	@rm -rf runs/demo-real runs/smollm2-warmup
 	$(PYTHON) -m d3s.real runs/base/smollm2-135m-instruct
 	env -u OMP_NUM_THREADS $(PYTHON) train_sft.py --config configs/sft_smollm2.yaml

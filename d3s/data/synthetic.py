@@ -304,12 +304,13 @@ def _values(program: str, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [program_value(program, a, b) for a, b in pairs]
 
 
+_WORDS = Task("words", word_problems.generate, shown=word_problems.demonstrate, split_of=word_problems.split_of)
 _TASKS = (
     Task("precedence", partial(_generate_precedence, counts=(3, 4)), _demonstrate_precedence),
     Task("mixed", partial(_generate_precedence, counts=(2, 3, 4, 5, 6)), _demonstrate_precedence),
     Task("countdown", _generate_countdown, _demonstrate_countdown, "d3s.data.synthetic:countdown_reward", 2048),
     Task("code", _generate_code, _demonstrate_code, "d3s.programs.code_reward:ExpressionReward"),
-    Task("words", word_problems.generate, shown=word_problems.demonstrate, split_of=word_problems.split_of),
+    _WORDS,
+    replace(_WORDS, name="chains", generate=partial(word_problems.generate, steps=2)),
 )
 TASKS = {task.name: task for task in _TASKS}
-TASKS["chains"] = replace(TASKS["words"], name="chains", generate=partial(word_problems.generate, steps=2))
