@@ -108,11 +108,14 @@ def samples_table(records: Sequence[dict], brackets: bool) -> Table:
     for record in records:
         text = Text(f"{printable(facts(record))}\n", style="dim")
         tokens = Text(style="dim" * (not record.get("selected", True)))
-        for token, priority, keep in zip(_tokens(record), token_priorities(record), _trained(record)):
+        ends = [False, *_trained(record), False]
+        for token, priority, before, keep, after in zip(
+            _tokens(record), token_priorities(record), ends, ends[1:], ends[2:]
+        ):
             share = 0.0 if priority is None else (priority - low) / (high - low)
             color = next(style for bound, style in PRIORITY_STYLES if share >= bound)
-            shown = f"⟦{printable(token)}⟧" if keep and brackets else printable(token)
-            tokens.append(shown, style=f"{color} {'bold reverse' * keep}".strip())
+            opened, closed = "⟦" * (brackets and keep > before), "⟧" * (brackets and keep > after)
+            tokens.append(f"{opened}{printable(token)}{closed}", style=f"{color} {'bold reverse' * keep}".strip())
         problem = Text(printable(f"{_clip(record.get('problem', ''), 300)}\n→ {record.get('answer', '')}"))
         table.add_row(problem, Text.assemble(text, tokens))
     return table

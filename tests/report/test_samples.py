@@ -36,14 +36,14 @@ def test_terminal_marks_trained_tokens_safely(tmp_path):
     write_samples(tmp_path, 3, (HOSTILE, "12+3"))
     step, records = load_samples(tmp_path)
     records[0]["trained"] = [False] * len(HOSTILE)
-    records[1] |= {"selected": True, "trained": [True, False, False, True]}
+    records[1] |= {"selected": True, "trained": [True, True, False, True]}
     plain, colored = Console(width=200, file=io.StringIO()), Console(width=200, file=io.StringIO(), force_terminal=True)
     plain.print(samples_table(records, brackets=True))
     colored.print(samples_table(records, brackets=False))
     out = plain.file.getvalue()
-    assert step == 3 and "⟦1⟧2+⟦3⟧" in out and "2 of 4 tokens trained" in out
+    assert step == 3 and "⟦12⟧+⟦3⟧" in out and "3 of 4 tokens trained" in out
     assert "<script>alert(1)</script> $x^2$ | **b** ␛[2J � [red]" in out
-    assert re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", colored.file.getvalue()) == ["1", "3"]
+    assert re.findall(r"\x1b\[(?:\d+;)*7(?:;\d+)*m([^\x1b]*)", colored.file.getvalue()) == ["1", "2", "3"]
 
 
 def test_page_boxes_trained_tokens_colored_by_priority(tmp_path):
