@@ -95,7 +95,7 @@ DEMONSTRATED = (
 
 
 def generate(rng: random.Random, steps: int | None = None) -> tuple[str, str, str]:
-    """Draw a problem, of `steps` steps, as (text, answer, level). Answers are natural numbers above zero."""
+    """Draw a problem, if set of `steps` steps, as (text, answer, level). Answers are natural numbers above zero."""
     index, kind = rng.choice([(i, kind) for i, kind in enumerate(KINDS) if steps in (None, kind.steps)])
     numbers, calculated = kind.draw(rng)
     bucket = sha256(f"{index} {numbers}".encode()).digest()[0] % 10

@@ -1,6 +1,7 @@
 """The runs on one card: rows differ in what their names say, a budget is the same for all rows, runs come in order."""
 
 import csv
+import hashlib
 import random
 import re
 from itertools import pairwise
@@ -60,6 +61,12 @@ def test_constant_row_has_the_mean_of_both_ends():
     found = dict(text.split("=") for text in card.means((*card.growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
     names = [f"schedule.{name}_{end}" for name in "nk" for end in ("init", "final")]
     assert [float(found[name]) for name in names] == [10, 10, 0.35, 0.35] and found["optim.num_minibatches"] == "4"
+
+
+def test_demonstrations_are_those_of_the_recorded_runs(tmp_path):
+    card_tasks.write(tmp_path)
+    digest = hashlib.sha256((tmp_path / "shown.jsonl").read_bytes()).hexdigest()
+    assert digest.startswith("cbba31b41b44")
 
 
 def test_spoken_solutions_are_right():
