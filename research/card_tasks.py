@@ -55,8 +55,8 @@ def write(output: Path) -> None:
     rows = {"shown": [shown(rng) for _ in range(24)]}
     rng = random.Random(0)
     rows["spoken"] = [spoken(rng) for _ in range(48)]
-    sorted_ones = (sorting(rng) for _ in range(192))
-    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in sorted_ones]
+    solutions = (sorting(rng) for _ in range(192))
+    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in solutions]
     rows |= {f"sorting-{split}": problems for split, problems in sorting_problems().items()}
     for name, pairs in rows.items():
         lines = (json.dumps({"problem": problem, "answer": answer}) + "\n" for problem, answer in pairs)

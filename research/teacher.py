@@ -29,6 +29,7 @@ EQUAL_STEPS, SEEDS = STEPS[1.0], (1, 2, 3, 4, 5)
 COMMON = (
     "research/words.yaml",
     "model.name=runs/smollm2-warmup/model",
+    "rollout.max_completion_length=28",
     "configs/method/distill.yaml",
     "loss.reference=runs/demo-real/model",
     "train.prompts_per_step=8",

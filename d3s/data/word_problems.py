@@ -95,7 +95,7 @@ DEMONSTRATED = (
 
 
 def generate(rng: random.Random, steps: int | None = None) -> tuple[str, str, str]:
-    """Draw a problem, if set of `steps` steps, as (text, answer, level). Answers are natural numbers above zero."""
+    """Draw a problem (of `steps` steps, if given) as (text, answer, level). Answers are natural numbers above zero."""
     index, kind = rng.choice([(i, kind) for i, kind in enumerate(KINDS) if steps in (None, kind.steps)])
     numbers, calculated = kind.draw(rng)
     bucket = sha256(f"{index} {numbers}".encode()).digest()[0] % 10
@@ -107,7 +107,7 @@ def generate(rng: random.Random, steps: int | None = None) -> tuple[str, str, st
 def demonstrate(rng: random.Random) -> tuple[str, str]:
     r"""Draw a problem of a kind that no split has, and its steps such as `3 * 4 = 12; 12 - 5 = 7`.
 
-    About a third of them, which the text decides, end in the answer, `\boxed{7}`: RL finds that only this is read.
+    About a third of them, by a hash of the text, end in `\boxed{7}`; RL has to learn that only boxed answers are read.
     """
     kind = rng.choice(DEMONSTRATED)
     numbers, steps = kind.draw(rng)

@@ -114,7 +114,8 @@ def samples_table(records: Sequence[dict], brackets: bool) -> Table:
         ):
             share = 0.0 if priority is None else (priority - low) / (high - low)
             color = next(style for bound, style in PRIORITY_STYLES if share >= bound)
-            opened, closed = "⟦" * (brackets and keep > before), "⟧" * (brackets and keep > after)
+            marked = brackets and keep
+            opened, closed = "⟦" * (marked and not before), "⟧" * (marked and not after)
             tokens.append(f"{opened}{printable(token)}{closed}", style=f"{color} {'bold reverse' * keep}".strip())
         problem = Text(printable(f"{_clip(record.get('problem', ''), 300)}\n→ {record.get('answer', '')}"))
         table.add_row(problem, Text.assemble(text, tokens))
