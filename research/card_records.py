@@ -35,9 +35,16 @@ COLUMNS = {
 KEYS = ["part", "row", "rate", "seed", "step"]
 
 
+def on_cores(part: str) -> bool:
+    """Whether all runs of a part are of CPU cores: `seconds` are then CPU seconds, which other work leaves alone."""
+    return part.startswith("adapters")
+
+
 def record(key: tuple[str, ...], folder: Path, output: Path) -> None:
     """Append the records of a finished run, whose directory is `folder`, to the CSV files."""
     for name, columns in COLUMNS.items():
+        if "seconds" in columns and on_cores(key[0]):
+            columns = columns | {"seconds": "time/cpu"}
         source, path = folder / SOURCES[name], output / name
         lines = map(json.loads, source.read_text().splitlines() if source.exists() else ())
         rows = [[*key, line["step"], *(written(line.get(key, math.nan)) for key in columns.values())] for line in lines]
@@ -65,7 +72,7 @@ def finished(output: Path) -> set[tuple[str, ...]]:
 
 
 def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[float, float, dict]]]:
-    """Of each run (row, rate, seed) its evaluations as (step, estimated seconds of two cores before it, the row)."""
+    """Of each run (row, rate, seed) its evaluations as (step, seconds of two cores before it, the row)."""
     spent: dict[tuple, float] = {}
     generated: dict[tuple, float] = {}
     base, per_token, per_flop = COST["gemma" if part.startswith("gemma") else ""]
@@ -73,7 +80,7 @@ def curve(output: Path, part: str) -> dict[tuple[str, float, float], list[tuple[
         run, step = (row["row"], row["rate"], row["seed"]), row["step"]
         tokens = row["tokens_generated"] - generated.get(run, 0.0)
         generated[run] = row["tokens_generated"]
-        cost = base + per_token * tokens + per_flop * row["flops"]
+        cost = row["seconds"] / 2 if on_cores(part) else base + per_token * tokens + per_flop * row["flops"]
         spent[(*run, step)] = spent.get((*run, step - 1), 0.0) + cost
     curves: dict[tuple[str, float, float], list[tuple[float, float, dict]]] = {}
     for row in read(output, "evaluations.csv", part):
