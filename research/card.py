@@ -55,6 +55,7 @@ def groups(size: int, responses: int = 256) -> tuple[str, ...]:
 
 
 FOUR_UPDATES, ONE_UPDATE = ("optim.num_minibatches=4",), ("optim.num_minibatches=1",)
+BFLOAT16 = "model.dtype=bfloat16", "loss.old_logprobs=actor", "loss.engine_correction=truncate"
 PAPER_K, MIDDLE_K, LARGE_K = (0.05, 0.2), (0.2, 0.5), (0.5, 1.0)
 # Row -> arguments, learning rates of the search.
 SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
@@ -99,6 +100,8 @@ ADAPTED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "GRPO, G = 4, 4 updates": ((*GRPO, *groups(4, 128), *FOUR_UPDATES), (1e-4, 2e-4)),
     "D3S, N 2 to 4, K 50 to 100 %": (growing(*LARGE_K, 2, 4), (1e-4, 2e-4, 4e-4)),
     "D3S, N 2 to 4, K 50 to 100 %, 4 updates": ((*growing(*LARGE_K, 2, 4), *FOUR_UPDATES), (1e-4, 2e-4)),
+    "GRPO, bfloat16": ((*GRPO, *BFLOAT16), (2e-4,)),
+    "D3S, N 2 to 4, K 50 to 100 %, bfloat16": ((*growing(*LARGE_K, 2, 4), *BFLOAT16), (2e-4,)),
 }
 SEARCHES = {
     "search": SEARCHED,
@@ -199,16 +202,11 @@ OF_PART |= dict.fromkeys(
         "train.max_tokens_per_microbatch=null",
     ),
 )
-MIXED_SFT = "data.path=synthetic:words", "data.limit=96", "rollout.max_completion_length=64", "train.steps=12"
 # Part -> the model that it begins with, of other parts: warmup
 MODELS = {"long": "spoken"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
 MODELS |= dict.fromkeys(("gemma search", "gemma"), "gemma") | dict.fromkeys(("adapters search", "adapters"), "mixed")
 # The part whose best rows a part runs.
 SEARCH_OF = {"test": "search"} | {part: f"{part} search" for part in ("sort", "gemma", "adapters")}
-SORT_LENGTH = "rollout.max_completion_length=40"
-SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
-SMOLLM2 = "runs/base/smollm2-135m-instruct"
-BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
 
 
 @dataclass(frozen=True)
@@ -237,7 +235,7 @@ class Run:
         model = MODELS.get(self.part, "warmup")
         shared = (*COMMON, *evaluated, f"model.name={output / model / 'model'}", f"optim.learning_rate={self.rate:g}")
         if model in ("sorting", "gemma"):
-            shared += (SORT_LENGTH, f"data.path={output}/sorting-train.jsonl")
+            shared += (card_tasks.SORT_LENGTH, f"data.path={output}/sorting-train.jsonl")
             shared += (f'eval.data=["{output}/sorting-{split}.jsonl"]',)
         own = (f"train.seed={self.seed}", f"train.steps={steps}", f"train.output_dir={self.folder(output)}")
         return ["research/words.yaml", *shared, *OF_PART.get(self.part, ()), *self.arguments, *own]
@@ -352,30 +350,6 @@ def first() -> list[Run]:
     ]
 
 
-def warm_up(output: Path) -> set[str]:
-    """Make the models to begin with, by the demonstrations of research/card_tasks.py.
-
-    Returns:
-        The names of those that are there; a model whose base is missing is left out.
-    """
-    card_tasks.write(output)
-    shown = f"data.path={output / 'sorting-shown.jsonl'}"
-    slow = "data.limit=192", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
-    overrides = {
-        "warmup": (f"data.path={output / 'shown.jsonl'}", "data.limit=24", "train.steps=3"),
-        "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
-        "sorting": (shown, *SFT, SORT_LENGTH),
-        "gemma": (shown, *slow, SORT_LENGTH),
-        "mixed": (*MIXED_SFT, "optim.learning_rate=7e-5"),
-    }
-    for name, own in overrides.items():
-        base = BASES.get(name, SMOLLM2)
-        if (ROOT / base).exists() and not (output / name / "model").exists():
-            command = [sys.executable, "train_sft.py", "--config", "research/sft_words.yaml", f"model.name={base}"]
-            subprocess.run([*command, *own, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
-    return {name for name in overrides if (output / name / "model").exists()}
-
-
 def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str) -> None:
     """Train what is missing of `parts`, `jobs` runs at the same time; what is not done after `seconds` is dropped.
 
@@ -441,7 +415,7 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    models = warm_up(output)
+    models = card_tasks.warm_up(output)
     parts = {part for part in args.parts if MODELS.get(part, "warmup") in models}
     train(output, parts, args.jobs, args.seconds, args.engine)
 

@@ -1,14 +1,22 @@
-"""Tasks of the runs on one card beside the word problems of the package: solutions in sentences, and sorting."""
+"""Tasks of the runs on one card beside the word problems of the package, and the models that the runs begin with."""
 
 import json
 import random
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
+from benchmarks.harness import ROOT
 from d3s.data import word_problems
 
 VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
 SIZES = {"train": 4096, "validation": 128, "test": 128}  # problems of the sorting task
+MIXED_SFT = "data.path=synthetic:words", "data.limit=96", "rollout.max_completion_length=64", "train.steps=12"
+SORT_LENGTH = "rollout.max_completion_length=40"
+SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
+SMOLLM2 = "runs/base/smollm2-135m-instruct"
+BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
 
 
 def shown(rng: random.Random) -> tuple[str, str]:
@@ -61,3 +69,27 @@ def write(output: Path) -> None:
     for name, pairs in rows.items():
         lines = (json.dumps({"problem": problem, "answer": answer}) + "\n" for problem, answer in pairs)
         (output / f"{name}.jsonl").write_text("".join(lines))
+
+
+def warm_up(output: Path) -> set[str]:
+    """Make the models to begin with, by supervised training.
+
+    Returns:
+        The names of those that are there; a model whose base is missing is left out.
+    """
+    write(output)
+    shown = f"data.path={output / 'sorting-shown.jsonl'}"
+    slow = "data.limit=192", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
+    overrides = {
+        "warmup": (f"data.path={output / 'shown.jsonl'}", "data.limit=24", "train.steps=3"),
+        "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
+        "sorting": (shown, *SFT, SORT_LENGTH),
+        "gemma": (shown, *slow, SORT_LENGTH),
+        "mixed": (*MIXED_SFT, "optim.learning_rate=7e-5"),
+    }
+    for name, own in overrides.items():
+        base = BASES.get(name, SMOLLM2)
+        if (ROOT / base).exists() and not (output / name / "model").exists():
+            command = [sys.executable, "train_sft.py", "--config", "research/sft_words.yaml", f"model.name={base}"]
+            subprocess.run([*command, *own, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
+    return {name for name in overrides if (output / name / "model").exists()}
