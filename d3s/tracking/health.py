@@ -16,6 +16,9 @@ TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no 
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
 UNCLOSED_SHARE = 0.5  # of the responses; more of them never reach an answer
+# Of the groups: those with equal rewards, and those of them that must be wrong throughout. In the 1,292 runs of
+# docs/data/runs.csv both are exceeded by random rewards and by GRPO with groups of 2 alone.
+EQUAL_GROUPS, WRONG_GROUPS = 0.75, 0.3
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
 # Relative to the first step. In the runs of docs/data/runs.csv the entropy of 12 steps is at least 31 % of the first.
 COLLAPSED_ENTROPY, LOW_ENTROPY, ALIKE = 0.15, 0.25, 0.5  # with low entropy, that share of distinct responses
@@ -66,7 +69,7 @@ def health(
     if len(recent) == patience:
         rules += [_constant_metrics(history, recent, samples), _exploded_gradient(opening, earlier, recent, config)]
         rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history, recent)]
-        rules += [_unclosed_thoughts(recent)]
+        rules += [_unclosed_thoughts(recent), _wrong_groups(recent)]
         rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
     return dict(chain(*rules, _large_update(recent[-1]), _worse_evaluations(evaluations, config), _timeouts(recent)))
 
@@ -103,6 +106,21 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
             "all_truncated",
             f"completion/truncated: every response of {steps} was cut at rollout.max_completion_length; raise it, "
             "or check that the model knows its end-of-sequence token",
+        )
+
+
+def _wrong_groups(recent: list[dict]) -> Iterator[Finding]:
+    """Most groups have equal rewards, and more of them than the right answers can explain."""
+    equal, accuracy = (_values(recent, f"reward/{name}") for name in ("zero_std_groups", "accuracy"))
+    if len(equal) < len(recent) or len(accuracy) < len(recent) or min(equal) == 1:  # 1: zero_reward or zero_variance
+        return
+    wrong = [share - max(right, 0.0) for share, right in zip(equal, accuracy)]
+    if min(equal) >= EQUAL_GROUPS and min(wrong) >= WRONG_GROUPS:
+        yield (
+            "wrong_groups",
+            f"reward/zero_std_groups: for {len(recent)} steps, most groups have equal rewards, in the last one "
+            f"{equal[-1]:.0%}, and at least {wrong[-1]:.0%} are wrong throughout; use easier problems or a larger "
+            "rollout.num_generations, or where the reward has been higher, a lower optim.learning_rate",
         )
 
 

@@ -31,6 +31,7 @@ def test_symptom_is_found_after_five_steps():
     for key, change in {
         "zero_reward": {"reward__mean": 0.0, "reward__std": 0.0},
         "zero_variance": {"reward__zero_std_groups": 1.0},
+        "wrong_groups": {"reward__zero_std_groups": 0.8, "reward__accuracy": 0.45},
         "no_answer": {"reward__no_answer": 64},
         "all_truncated": {"completion__truncated": 1.0},
         "entropy_collapsed": {"policy__entropy": 0.005},
@@ -192,7 +193,7 @@ def test_falling_evaluations_are_found():
 
 
 def test_recorded_runs_fall_with_random_rewards_alone():
-    """Of the 1,135 runs of docs/data/runs.csv those that train on a coin fall, every one, and no other."""
+    """Of the runs of docs/data/runs.csv those that train on a coin fall, every one, and no other."""
     csv.field_size_limit(10**8)
     with open("docs/data/runs.csv", newline="") as file:
         for row in csv.DictReader(file):
@@ -200,6 +201,19 @@ def test_recorded_runs_fall_with_random_rewards_alone():
             lines = [{"data": row["base"], "n": 8, "right": counts} for counts in right]
             fell = any(worse(lines[:end]) for end in range(3, len(lines) + 1))
             assert fell == row["row"].startswith("random rewards"), (row["row"], row["seed"])
+
+
+def test_recorded_runs_without_learning_have_wrong_groups():
+    """Random rewards make groups wrong throughout, pairs are too small; a policy that gets all right is no symptom."""
+    found = set()
+    with open("docs/data/runs.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            shares = zip(row["zero_std_groups"].split(), row["reward"].split(), strict=True)
+            for equal, right in shares:
+                same = {"reward__zero_std_groups": float(equal), "reward__accuracy": float(right)}
+                found |= {row["row"]} if keys([metrics(step, **same) for step in range(1, 6)]) else set()
+    assert found == {"GRPO, G = 2", "random rewards, D3S", "random rewards, GRPO"}
+    assert keys([metrics(s, reward__zero_std_groups=0.9, reward__accuracy=0.65) for s in range(1, 6)]) == set()
 
 
 def test_remedies_are_options_of_the_run():
