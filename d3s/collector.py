@@ -164,10 +164,12 @@ class Collector:
         Collective. Raises: RewardError if rewards have spans under options that do not define them, or if reward.shaper
         fails.
         """
+        if not (groups.dense or self.shaper or self.strategy.has("token_advantages")):  # alike on all ranks
+            return None
         with fails_together(self.accelerator):
             return self._token_advantages(groups, selection)
 
-    def _token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[tuple[Tensor, Tensor]] | None:
+    def _token_advantages(self, groups: RolloutGroups, selection: Selection) -> list[tuple[Tensor, Tensor]]:
         rollouts, advantages = groups.of_rank(selection.kept), selection.advantages
         if self.strategy.has("token_advantages"):
             if groups.dense or self.shaper:
@@ -177,8 +179,6 @@ class Collector:
                 )
             own = torch.tensor([advantages[r.row, r.sample] for r in rollouts])
             return self.strategy.token_advantages(rollouts=rollouts, advantages=own)
-        if not groups.dense and self.shaper is None:
-            return None
         # rewards of spans are divided by what the centered rewards were
         divisors = selection.divisors if groups.dense else torch.ones(len(groups.rewards), 1)
         if divisors is None:

@@ -22,6 +22,7 @@ EQUAL_GROUPS, WRONG_GROUPS = 0.75, 0.3
 CLIPPED_SHARE = 0.2  # of the trained tokens; clipped tokens have no gradient
 # Relative to the first step. In the runs of docs/data/runs.csv the entropy of 12 steps is at least 31 % of the first.
 COLLAPSED_ENTROPY, LOW_ENTROPY, ALIKE = 0.15, 0.25, 0.5  # with low entropy, that share of distinct responses
+SOLVED = 0.8  # right answers; a policy that has more need not explore
 PLATEAU, STILL_LEARNING = 10, 0.02  # steps whose mean reward is compared with that of as many before, and a rise of it
 # A jump is a median of the last steps above this multiple of the median of at least FEWEST steps before them. In the
 # 1,135 runs of docs/data/runs.csv the gradient norm of 12 steps is at most 2.4 times the median before, their KL 0.03.
@@ -187,7 +188,8 @@ def _collapsed_entropy(history: Sequence[dict], recent: list[dict]) -> Iterator[
         return
     half = min(PLATEAU, len(history) // 2)
     before, now = (_values(lines, "reward/mean") for lines in (history[-2 * half : -half], history[-half:]))
-    if before and now and fmean(now) > fmean(before) + STILL_LEARNING:
+    rises = before and now and fmean(now) > fmean(before) + STILL_LEARNING
+    if rises or fmean(_values(recent, "reward/accuracy") or [0.0]) > SOLVED:
         return
     alike = f" and completion/distinct from {first['completion/distinct']:.0%} to " if distinct <= ALIKE else ""
     alike += f"{recent[-1]['completion/distinct']:.0%}" if alike else ""

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import json
 import random
 import re
 from itertools import pairwise
@@ -139,6 +140,16 @@ def test_seconds_before_an_evaluation_are_those_of_its_steps(search):
     assert [seconds for _, seconds, _ in dear] == pytest.approx([0, step[1], 2 * step[1]])
 
 
+def test_seconds_on_cores_are_half_of_the_cpu_time(tmp_path):
+    metrics = {"time/step": 9, "time/cpu": 4, "tokens_generated": 0, "selection/flops": 0}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(metrics | {"step": step}) + "\n" for step in (1, 2)))
+    (tmp_path / "eval.jsonl").write_text('{"step": 2, "right": [3, 8]}\n')
+    for part, per_step in (("adapters", 4 / 2), ("search", card_records.COST[""][0])):
+        card_records.record((part, "GRPO", "1", "1"), tmp_path, tmp_path)
+        [[(step, seconds, row)]] = card_records.curve(tmp_path, part).values()
+        assert (step, seconds, row["right"]) == (2, 2 * per_step, "38")
+
+
 def test_choice_is_at_an_equal_budget(search):
     """The dearer run ends higher, and is at 0.2 or below when the cheap one has ended."""
     assert card_records.choose(search, "GRPO", "search") == ("GRPO", 1e-5)
@@ -163,16 +174,18 @@ def two_rows(tmp_path) -> Path:
 
     The same for sorting, where GRPO ends at 0 with a third seed.
     """
-    steps, evaluations, gemma = [], [], (("gemma search", (9,)), ("gemma", (1, 2)))
+    steps, evaluations = [], []
+    seeds_of = {"sort": (1, 2, 3)} | dict.fromkeys(("test", "gemma", "adapters"), (1, 2))
+    seeds_of |= dict.fromkeys(card.SEARCH_OF.values(), (9,))
     for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
-        for part, seeds in (("search", (9,)), ("test", (1, 2)), ("sort search", (9,)), ("sort", (1, 2, 3)), *gemma):
+        for part, seeds in seeds_of.items():
             for seed in seeds:
-                right = (0, 0, 0) if (family, seed) == ("GRPO", 3) else right
+                ends = (0, 0, 0) if (family, seed) == ("GRPO", 3) else right
                 key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
                 steps += [key | {"step": n, "tokens_generated": n * tokens, "tokens_trained": seed} for n in (1, 2)]
                 evaluations += [
                     key | {"step": n, "pass@1": r / 8, "pass@8": min(r, 1), "right": f"{r}{min(r + seed, 8)}"}
-                    for n, r in enumerate(right)
+                    for n, r in enumerate(ends)
                 ]
     write(tmp_path, "steps.csv", steps)
     write(tmp_path, "evaluations.csv", evaluations)

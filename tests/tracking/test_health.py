@@ -130,6 +130,7 @@ def test_collapse_to_equal_responses_is_found():
         lines = [metrics(i, policy__entropy=e, completion__distinct=1 - 0.79 * x) for i, (e, x) in
                  enumerate(zip(entropies, shares), 1)]  # fmt: skip
         assert keys(lines) == {"entropy_collapsed"}
+        assert keys([line | {"reward/accuracy": 0.9} for line in lines]) == set()
     few = {"policy__entropy": 0.24, "completion__distinct": 0.4}
     lines = [metrics(1, policy__entropy=1.0, completion__distinct=0.9), *(metrics(s, **few) for s in range(2, 7))]
     assert "completion/distinct from 90% to 40%" in health(lines)["entropy_collapsed"]
