@@ -97,9 +97,13 @@ GEMMA: dict[str, tuple[float, ...]] = {
 # Row -> arguments, learning rates of the search with adapters.
 ADAPTED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "GRPO": (GRPO, (1e-4, 2e-4, 4e-4)),
-    "GRPO, G = 4, 4 updates": ((*GRPO, *groups(4, 128), *FOUR_UPDATES), (1e-4, 2e-4)),
+    "GRPO, G = 4, 4 updates": ((*GRPO, *groups(4, 128), *FOUR_UPDATES), (1e-4, 2e-4, 4e-4)),
     "D3S, N 2 to 4, K 50 to 100 %": (growing(*LARGE_K, 2, 4), (1e-4, 2e-4, 4e-4)),
     "D3S, N 2 to 4, K 50 to 100 %, 4 updates": ((*growing(*LARGE_K, 2, 4), *FOUR_UPDATES), (1e-4, 2e-4)),
+    "D3S, N 2 to 4, K 50 to 100 %, G = 4, 4 updates": (
+        (*growing(*LARGE_K, 2, 4), *groups(4, 128), *FOUR_UPDATES),
+        (2e-4, 4e-4),
+    ),
     "GRPO, bfloat16": ((*GRPO, *BFLOAT16), (2e-4,)),
     "D3S, N 2 to 4, K 50 to 100 %, bfloat16": ((*growing(*LARGE_K, 2, 4), *BFLOAT16), (2e-4,)),
 }
