@@ -55,7 +55,6 @@ def groups(size: int, responses: int = 256) -> tuple[str, ...]:
 
 
 FOUR_UPDATES, ONE_UPDATE = ("optim.num_minibatches=4",), ("optim.num_minibatches=1",)
-BFLOAT16 = "model.dtype=bfloat16", "loss.old_logprobs=actor", "loss.engine_correction=truncate"
 PAPER_K, MIDDLE_K, LARGE_K = (0.05, 0.2), (0.2, 0.5), (0.5, 1.0)
 # Row -> arguments, learning rates of the search.
 SEARCHED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
@@ -102,10 +101,8 @@ ADAPTED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "D3S, N 2 to 4, K 50 to 100 %, 4 updates": ((*growing(*LARGE_K, 2, 4), *FOUR_UPDATES), (1e-4, 2e-4)),
     "D3S, N 2 to 4, K 50 to 100 %, G = 4, 4 updates": (
         (*growing(*LARGE_K, 2, 4), *groups(4, 128), *FOUR_UPDATES),
-        (2e-4, 4e-4),
+        (1e-4, 2e-4, 4e-4),
     ),
-    "GRPO, bfloat16": ((*GRPO, *BFLOAT16), (2e-4,)),
-    "D3S, N 2 to 4, K 50 to 100 %, bfloat16": ((*growing(*LARGE_K, 2, 4), *BFLOAT16), (2e-4,)),
 }
 SEARCHES = {
     "search": SEARCHED,
