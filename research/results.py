@@ -234,7 +234,8 @@ def card_search() -> str:
     tests = *card_tables.TASKS.values(), "long", "methods", "budgets"
     levels = (card_tables.learning_table(data, part, k) for part in tests for k in (1, 8))
     searches = (card_tables.search_table(data, part) for part in card.SEARCH_OF.values())
-    others = card_tables.levels_table(data, "test"), card_tables.entropy_table(data), card_tables.remedy_table(data)
+    others = [card_tables.levels_table(data, part) for part in ("test", "adapters")]
+    others += [card_tables.entropy_table(data), card_tables.remedy_table(data)]
     steps = (card_tables.step_table(data, part) for part in tests)
     earlier = card_tables.learning_table(data, "earlier", 1)
     return "\n\n".join([*levels, *searches, *steps, *others, earlier, first])
