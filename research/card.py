@@ -409,7 +409,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit; unfinished runs are dropped")
     searches = [part for part in PARTS if part not in SEARCH_OF]
     parser.add_argument(
-        "--parts", nargs="+", choices=searches, default=searches, help="a search is followed by its test"
+        "--parts",
+        nargs="+",
+        choices=searches,
+        default=[part for part in searches if not card_records.on_cores(part)],
+        help="a search is followed by its test",
     )
     parser.add_argument("--engine", choices=["transformers", "vllm"], default="transformers", help="vllm on CPU cores")
     parser.add_argument("--output", type=Path, default=Path("runs/card"))
