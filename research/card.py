@@ -124,6 +124,7 @@ REMEDIES = {
     RANDOM: (*COLLAPSING, "selector.tokens=random"),
     "GRPO": GRPO,
 }
+ROUNDED = "model.dtype=bfloat16", "loss.old_logprobs=actor", "loss.engine_correction=truncate"
 FIRST = ("GRPO, 4 updates", PAPER), (2e-5, 4e-5, 8e-5, 1.6e-4)  # rows, learning rates
 
 
@@ -308,7 +309,8 @@ def sort_rows(output: Path) -> list[Run]:
 def methods() -> list[Run]:
     """The runs of the part `methods`, in the shape and at the rate of research/words.yaml."""
     rows = {row: (SEARCHED[row][0], 2e-5) for row in ("GRPO", "D3S, K 50 to 100 %")}
-    return of_seeds("methods", rows | other_rows(*rows.values()))
+    rounded = {f"{row}, bfloat16": ((*args, *ROUNDED), rate) for row, (args, rate) in rows.items()}
+    return of_seeds("methods", rows | rounded | other_rows(*rows.values()))
 
 
 def budgets() -> list[Run]:
