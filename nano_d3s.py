@@ -134,8 +134,8 @@ def sample(
     model.set_attn_implementation("sdpa")
     for _ in range(max_tokens):
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        out = model(ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1)
-        cache, logprobs = out.past_key_values, out.logits[:, -1].float().log_softmax(-1)
+        logits, cache = model(ids, mask, positions, cache, logits_to_keep=1)[:2]  # by place: the cache has two names
+        logprobs = logits[:, -1].float().log_softmax(-1)
         ids = logprobs.exp().multinomial(1, generator=generator)
         entropies = -(logprobs.exp() * logprobs).sum(-1)
         drawn = logprobs.gather(1, ids)[:, 0]

@@ -21,6 +21,8 @@ from d3s.rollout.engine import Engine, Key, SamplingParams, token_entropies, wei
 if TYPE_CHECKING:
     from transformers import DynamicCache
 
+CACHES = "cache", "past_key_values"  # the argument's name in newer versions of transformers, and in older ones
+
 
 class TransformersEngine(Engine):
     """Slower than vLLM on long responses."""
@@ -31,7 +33,10 @@ class TransformersEngine(Engine):
         device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
         with not_sharded():
             model = load_model(model_path, dtype=getattr(torch, dtype))
-        if "past_key_values" not in signature(model.forward).parameters:
+        takes = signature(model.forward).parameters
+        self._cache = next((name for name in CACHES if name in takes), None)
+        recurrent = model._is_stateful and "position_ids" not in takes  # without attention
+        if recurrent or not self._cache:
             name = model.config.model_type
             raise UserError(f"model.name: {name} has no cache of keys and values, expected one; use another model")
         if getattr(model.config, "attn_logit_softcapping", None):
@@ -113,7 +118,7 @@ class TransformersEngine(Engine):
                 input_ids=(histories % logits.shape[1])[:, None],
                 attention_mask=mask,
                 position_ids=mask.sum(1, keepdim=True) - 1,
-                past_key_values=cache,
+                **{self._cache: cache},
             ).logits[:, -1]
         for rollout in rollouts:
             rollout.finished = rollout.response_ids[-1] in self.stop_token_ids or self._has_stop(rollout.response_ids)
@@ -141,7 +146,7 @@ class TransformersEngine(Engine):
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
         rows = torch.tensor([positions_of[r.problem] for r in rollouts], device=device)
-        return read.past_key_values, mask, read.logits[:, -1], rows
+        return read[self._cache], mask, read.logits[:, -1], rows
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
