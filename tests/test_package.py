@@ -78,11 +78,11 @@ def test_lock_has_the_pins_and_the_ranges():
         assert version in versions[name], f"{name}: see the command above [tool.uv] in pyproject.toml"
     assert versions["cuda-python"] == versions["cuda-bindings"]  # up to version 12 it has the files of cuda-bindings
     for extra, lines in {None: PROJECT["dependencies"], **EXTRAS}.items():
-        ranges |= {(extra, canonicalize_name(r.name), str(r.specifier)) for r in map(Requirement, lines)}
+        ranges |= {(extra, canonicalize_name(r.name), r.specifier) for r in map(Requirement, lines)}
     (own,) = (package for package in LOCK["package"] if package["name"] == "d3s")
     for entry in own["metadata"]["requires-dist"]:
         extra = re.search(r"extra == '(\w+)'", entry.get("marker", ""))
-        locked.add((extra[1] if extra else None, entry["name"], entry.get("specifier", "")))
+        locked.add((extra[1] if extra else None, entry["name"], SpecifierSet(entry.get("specifier", ""))))
     assert locked == ranges
     assert LOCK["requires-python"].replace(" ", "") == PROJECT["requires-python"]
 
