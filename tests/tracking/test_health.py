@@ -33,7 +33,7 @@ def test_symptom_is_found_after_five_steps():
         "zero_variance": {"reward__zero_std_groups": 1.0},
         "wrong_groups": {"reward__zero_std_groups": 0.8, "reward__accuracy": 0.45},
         "no_answer": {"reward__no_answer": 64},
-        "all_truncated": {"completion__truncated": 1.0},
+        "all_truncated": {"completion__truncated": 0.96},
         "entropy_collapsed": {"policy__entropy": 0.005},
         "much_clipped": {"policy__clip_low": 0.15, "policy__clip_high": 0.1},
         "mismatch": {"mismatch__max_abs": 0.02},
@@ -44,8 +44,6 @@ def test_symptom_is_found_after_five_steps():
         assert keys(healthy + sick[:2] + [metrics(23)] + sick[3:]) == set()
         assert keys(healthy[:1] + sick[1:4]) == keys(sick[:4]) == set()  # a run of four steps
 
-
-# --- the four failures that D3S has settings for ----------------------------------------------------------------------
 
 D3S = {"schedule": {"n_init": 8, "k_init": 0.05}, "rollout": {"num_generations": 32}, "selector": {"cross_share": 1.0}}
 GRPO = {"schedule": {"n_init": None, "k_init": 1.0}, "rollout": {"num_generations": 32}, "selector": D3S["selector"]}
@@ -251,12 +249,15 @@ def test_zero_rewards_quote_response_and_gold_answer():
     assert len(messages["zero_reward"]) < 500 and "sample:" not in messages["no_answer"]  # it is quoted once
 
 
-def test_rewards_that_fall_to_zero_name_the_rate():
-    """Not the template, which is right where a response was right."""
+def test_what_updates_spoiled_names_the_rate():
+    """Not the template, which is right where a response was right, nor the limit, which responses did not reach."""
     dead = [metrics(step, reward__mean=0.0, reward__std=0.0) for step in range(2, 7)]
     (message,) = health([metrics(1, reward__mean=0.07), *dead]).values()
     assert "was 0.07 in step 1" in message and "optim.learning_rate" in message and "template" not in message
     assert "template" in health(dead)["zero_reward"]
+    cut = [metrics(step, completion__truncated=0.96) for step in range(2, 7)]
+    (limit,), (rate,) = (health(history).values() for history in (cut, [metrics(1), *cut]))
+    assert "raise it" in limit and "optim.learning_rate" in rate and "raise it" not in rate
 
 
 def test_unused_sequence_mask_is_found_at_the_end():
