@@ -1,7 +1,7 @@
 """Tables, claims and the picture of the runs on one card; research/card.py makes the runs.
 
 Seconds are those of two CPU cores with vLLM, estimated from what each step generated and computed
-(card_records.COST): the runs shared the card, whose own seconds say little. Those of the part `adapters` are measured.
+(card_records.COST): the runs shared the card, whose own seconds say little. Those with adapters are measured.
 """
 
 import statistics
@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.harness import markdown
 from d3s.data.problems import load_problems
-from research import card, card_records
+from research import card_records, card_rows
 from research.records import DOCS, SAMPLES, TABLES
 from research.statistics import Scores, detectable, holm, interval, p_value, show, subtract
 
@@ -52,7 +52,7 @@ def levels_table(output: Path, part: str) -> str:
     """Pass@1 at the first and the last step by the number of operations that a problem requires."""
     rows = card_records.read(output, "evaluations.csv", part)
     ends = min(row["step"] for row in rows), max(row["step"] for row in rows)
-    problems = load_problems("synthetic:words", split=card.PARTS[part][2], limit=len(rows[0]["right"]))
+    problems = load_problems("synthetic:words", split=card_rows.PARTS[part][2], limit=len(rows[0]["right"]))
     places: dict[str, list[int]] = {}
     for i, problem in enumerate(problems):
         places.setdefault(problem.source.rpartition("/")[2], []).append(i)
@@ -70,8 +70,8 @@ def levels_table(output: Path, part: str) -> str:
 
 def kind_of(row: str) -> str:
     """What a row selects, whatever the shape of its steps."""
-    if card.RANDOM in row:
-        return f"D3S, {card.RANDOM}"
+    if card_rows.RANDOM in row:
+        return f"D3S, {card_rows.RANDOM}"
     return "GRPO" if row.startswith("GRPO") else ",".join(row.split(",")[:2])
 
 
@@ -115,7 +115,7 @@ def entropy_table(output: Path) -> str:
 def remedy_table(output: Path) -> str:
     """The rows of the part `remedy`: accuracies, entropy at a reward of 40 % and at the end."""
     curves, runs, cells = card_records.curve(output, "remedy"), runs_of(output, "remedy"), []
-    for name in card.REMEDIES:
+    for name in card_rows.REMEDIES:
         own = [run for run in runs if run[0] == name]
         evaluated = [(at, key) for at, key in ((1, "pass@1"), (2, "pass@1"), (2, "pass@8"))]
         line = [spread([100 * curves[run][at][2][key] for run in own], 1) for at, key in evaluated]
@@ -160,8 +160,8 @@ def step_table(output: Path, part: str) -> str:
 
 def shown(output: Path, part: str) -> list[str]:
     """The rows of a part for the README and the picture: the chosen GRPO and D3S, and D3S with the paper's K."""
-    chosen = [actual(output, card.BEST + family, part) for family in card.FAMILIES]
-    return [row for row in dict.fromkeys((*chosen, card.PAPER)) if len(seeds_of(output, part, row)) > 1]
+    chosen = [actual(output, card_rows.BEST + family, part) for family in card_rows.FAMILIES]
+    return [row for row in dict.fromkeys((*chosen, card_rows.PAPER)) if len(seeds_of(output, part, row)) > 1]
 
 
 def summary_table(output: Path) -> str:
@@ -185,30 +185,31 @@ def summary_table(output: Path) -> str:
 
 
 def search_table(output: Path, part: str) -> str:
-    """Every searched run: Pass@1 by step, and at the budget by which its family was chosen."""
-    cells = []
-    for family in card.FAMILIES:
-        chosen = card_records.choose(output, family, part)
-        for run, score in sorted(card_records.scores(output, family, part).items(), key=lambda item: -item[1]):
-            points = card_records.curve(output, part)[run]
+    """Every run of the search of a part: Pass@1 by step, and at the budget by which its family was chosen."""
+    search, cells = card_rows.SEARCH_OF[part], []
+    curves, tested = card_records.curve(output, search), {run[:2] for run in card_records.curve(output, part)}
+    for family in (name for name in card_rows.FAMILIES if any(run[0].startswith(name) for run in curves)):
+        for run, score in sorted(card_records.scores(output, family, search).items(), key=lambda item: -item[1]):
+            points = curves[run]
             levels = [f"{100 * row['pass@1']:.1f}" for *_, row in points[1:]]
-            mark = "**" * (run[:2] == chosen)
+            mark = "**" * (run[:2] in tested)
             cells.append(
                 [f"{mark}{run[0]}{mark}", f"{run[1]:g}", *levels, f"{100 * score:.1f}", f"{points[-1][1]:,.0f}"]
             )
     steps = [f"step {step:.0f}" for step, *_ in points[1:]]
-    return markdown([f"{part}, Pass@1", "rate", *steps, "at the budget", "two cores, s"], cells)
+    return markdown([f"{search}, Pass@1", "rate", *steps, "at the budget", "two cores, s"], cells)
 
 
 def actual(output: Path, name: str, part: str) -> str:
     """The row that a claim names: `best FAMILY` is what the search of a part chose."""
-    for family in card.FAMILIES:
-        if card.BEST + family in name:
-            name = name.replace(card.BEST + family, card_records.choose(output, family, card.SEARCH_OF[part])[0])
+    for family in card_rows.FAMILIES:
+        if card_rows.BEST + family in name:
+            chosen, _ = card_records.choose(output, family, card_rows.SEARCH_OF[part])
+            name = name.replace(card_rows.BEST + family, chosen)
     return name
 
 
-def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: Iterable[float]) -> Scores:
+def scores_at(output: Path, claim: card_rows.Claim, row: str, budget: float, seeds: Iterable[float]) -> Scores:
     """Pass@1 of every problem at a budget of the claim's axis: [runs, problems]; a run that ended has its last one."""
     curves, runs = card_records.curve(output, claim.part), []
     for seed in seeds:
@@ -221,7 +222,7 @@ def scores_at(output: Path, claim: card.Claim, row: str, budget: float, seeds: I
     return {"words": np.array(runs)}
 
 
-def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Scores | None:
+def difference(output: Path, claim: card_rows.Claim, collapsed: bool = True) -> Scores | None:
     """Paired by seed and problem; None with fewer than two common seeds.
 
     Args:
@@ -247,10 +248,10 @@ def difference(output: Path, claim: card.Claim, collapsed: bool = True) -> Score
 
 def claims_table(output: Path) -> str:
     """Each claim: the difference of Pass@1 with its interval, what as many runs could see, and Holm's p-value."""
-    found = [difference(output, claim) for claim in card.CLAIMS]
+    found = [difference(output, claim) for claim in card_rows.CLAIMS]
     adjusted = holm([float("nan") if scores is None else p_value(scores) for scores in found])
     cells = []
-    for claim, scores, p in zip(card.CLAIMS, found, adjusted, strict=True):
+    for claim, scores, p in zip(card_rows.CLAIMS, found, adjusted, strict=True):
         text = claim.text.replace("|", "\\|")
         if scores is None:
             cells.append([text, "not measured", "", "", "", ""])
@@ -275,10 +276,10 @@ def survivors(output: Path) -> str:
     """A sentence: the best rows of sorting without the seeds of a collapsed run."""
     found = []
     for axis, where in (("seconds", "in equal seconds"), ("steps", "in as many steps")):
-        claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", axis, TASKS["SmolLM2, sorting"])
+        claim = card_rows.Claim("", f"{card_rows.BEST}D3S", f"{card_rows.BEST}GRPO", axis, TASKS["SmolLM2, sorting"])
         scores = difference(output, claim, collapsed=False)
         found.append(f"{show(interval(scores), signed=True)} points {where}")
-    left, seeds = len(scores["words"]), len(card.PARTS[claim.part][3])
+    left, seeds = len(scores["words"]), len(card_rows.PARTS[claim.part][3])
     points = " and ".join(found)
     return f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}."
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT, markdown, write_between_marks
 from d3s.evaluation.intervals import Estimate
-from research import card, card_tables, lengths, result_tables, teacher, update_share
+from research import card_rows, card_tables, lengths, result_tables, teacher, update_share
 from research.beyond import SECTIONS
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import NotComparable, Results, is_planned
@@ -231,9 +231,9 @@ def card_section() -> str:
 def card_search() -> str:
     """Pass@1 and Pass@8 of the real models by step, every run of the searches, entropies, and the tests before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
-    tests = *card_tables.TASKS.values(), "long", "methods", "budgets"
+    tests = *card_tables.TASKS.values(), "adapters K", "long", "methods", "budgets"
     levels = (card_tables.learning_table(data, part, k) for part in tests for k in (1, 8))
-    searches = (card_tables.search_table(data, part) for part in card.SEARCH_OF.values())
+    searches = (card_tables.search_table(data, part) for part in card_rows.SEARCH_OF)
     others = [card_tables.levels_table(data, part) for part in ("test", "adapters")]
     others += [card_tables.entropy_table(data), card_tables.remedy_table(data)]
     steps = (card_tables.step_table(data, part) for part in tests)

@@ -15,6 +15,7 @@ import pytest
 from d3s.config.load import load_config
 from d3s.data import word_problems
 from research import card, card_records, card_tables, card_tasks
+from research.card_rows import BEST, PAPER, PAPER_RANDOM, RANDOM, SEARCH_OF, SEARCHED, Claim, growing, means
 
 
 def options(run: card.Run) -> dict:
@@ -38,11 +39,11 @@ def of_row(part: str, row: str) -> dict:
 
 @pytest.mark.parametrize("part", ["long", "remedy"])
 def test_random_tokens_differ_in_their_rule_alone(part):
-    rows = {"long": (card.PAPER, card.PAPER_RANDOM), "remedy": ("D3S, N = 4, K = 20 %", card.RANDOM)}[part]
+    rows = {"long": (PAPER, PAPER_RANDOM), "remedy": ("D3S, N = 4, K = 20 %", RANDOM)}[part]
     assert differing(*(of_row(part, row) for row in rows)) == {"selector.tokens"}
 
 
-@pytest.mark.parametrize("row", card.SEARCHED)
+@pytest.mark.parametrize("row", SEARCHED)
 def test_every_searched_step_has_256_responses(row):
     found = of_row("search", row)
     assert found["rollout.num_generations"] * found["train.prompts_per_step"] == 256
@@ -59,7 +60,7 @@ def test_budgets_differ_in_the_size_of_groups_alone():
 
 
 def test_constant_row_has_the_mean_of_both_ends():
-    found = dict(text.split("=") for text in card.means((*card.growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
+    found = dict(text.split("=") for text in means((*growing(0.2, 0.5, 4, 16), "optim.num_minibatches=4")))
     names = [f"schedule.{name}_{end}" for name in "nk" for end in ("init", "final")]
     assert [float(found[name]) for name in names] == [10, 10, 0.35, 0.35] and found["optim.num_minibatches"] == "4"
 
@@ -102,7 +103,7 @@ def test_sorting_rows_differ_in_what_they_select(monkeypatch):
     k, n = {"schedule.k_init"}, {"schedule.n_init", "schedule.n_final"}
     own = {"selector.cross_share", "schedule.n_shape"} | n | k
     assert {row: differing(found, grpo if row == "Dr. GRPO" else d3s) for row, found in rows.items()} == {
-        card.RANDOM: {"selector.tokens"},
+        RANDOM: {"selector.tokens"},
         "tokens alone": n,
         "rollouts alone": k,
         "D3S-I": {"selector.cross_share"},
@@ -176,7 +177,7 @@ def two_rows(tmp_path) -> Path:
     """
     steps, evaluations = [], []
     seeds_of = {"sort": (1, 2, 3)} | dict.fromkeys(("test", "gemma", "adapters"), (1, 2))
-    seeds_of |= dict.fromkeys(card.SEARCH_OF.values(), (9,))
+    seeds_of |= dict.fromkeys(SEARCH_OF.values(), (9,))
     for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
         for part, seeds in seeds_of.items():
             for seed in seeds:
@@ -200,7 +201,7 @@ def test_tables_have_means_over_seeds(two_rows):
         assert row in card_tables.summary_table(two_rows)
     assert "| SmolLM2, sorting, 2 steps | GRPO | 3 | 33.3 | 33.3 | 66.7 |" in card_tables.summary_table(two_rows)
     cost = sum(2 * c * x for c, x in zip(card_records.COST[""], (1, 2000, 0), strict=True))
-    found = card_tables.search_table(two_rows, "search")
+    found = card_tables.search_table(two_rows, "test")
     assert f"| **GRPO** | 1e-05 | 50.0 | 50.0 | 50.0 | {cost:,.0f} |" in found
 
 
@@ -227,7 +228,7 @@ def test_entropy_is_that_at_a_reward(tmp_path):
 def test_claims_are_decided_at_equal_budgets(two_rows):
     """In steps the rows are 8 and 4 of 8 apart at the end, less the second problem's; in seconds GRPO is half way."""
     by_steps, by_seconds = (
-        card_tables.difference(two_rows, card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", axis))["words"]
+        card_tables.difference(two_rows, Claim("", f"{BEST}D3S", f"{BEST}GRPO", axis))["words"]
         for axis in ("steps", "seconds")
     )
     assert by_steps.tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
@@ -239,7 +240,7 @@ def test_claims_are_decided_at_equal_budgets(two_rows):
 
 
 def test_collapsed_runs_can_be_left_out(two_rows):
-    claim = card.Claim("", f"{card.BEST}D3S", f"{card.BEST}GRPO", "steps", "sort")
+    claim = Claim("", f"{BEST}D3S", f"{BEST}GRPO", "steps", "sort")
     assert card_tables.difference(two_rows, claim)["words"].tolist()[2] == [1, 1 - 3 / 8]
     assert card_tables.difference(two_rows, claim, collapsed=False)["words"].tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
     assert "over the 2 of 8 seeds" in card_tables.survivors(two_rows)
