@@ -256,9 +256,10 @@ def claims_table(output: Path) -> str:
         if scores is None:
             cells.append([text, "not measured", "", "", "", ""])
             continue
-        mean = float(scores["words"].mean())
+        mean, seeds, planned = float(scores["words"].mean()), len(scores["words"]), len(card_rows.PARTS[claim.part][3])
         verdict = "undecided" if p >= 0.05 else "yes" if mean > 0 else "no"
-        runs = str(len(scores["words"]))
+        verdict = verdict if seeds == planned else "open"  # each look at a part of the seeds could end it by chance
+        runs = str(seeds) + f" of {planned}" * (seeds < planned)
         cells.append(
             [
                 text,
