@@ -7,7 +7,8 @@
 
 The task is that of `make demo-real`, in another shape (research/words.yaml). Runs share the card, so their seconds
 are those of a shared card. Each finished run adds rows to the CSV files of --output, from which
-research/card_tables.py makes tables. The parts, of which a later one begins while runs of an earlier one go on:
+research/card_tables.py makes tables; research/card_rows.py has the rows. The parts, of which a later one begins while
+runs of an earlier one go on:
 
     search       one seed, validation problems: learning rates and shapes of GRPO and D3S; the best ones go to `test`
     test         new seeds, test problems: GRPO and D3S as chosen, and rows that differ from D3S in one thing

@@ -16,7 +16,7 @@ TIMEOUT_SHARE = 0.01  # of the verdicts; with more time-outs the rewards are no 
 # |log-probability difference| of engine and actor: in float32 the maximum is about 1e-6, in bfloat16 the mean 0.02.
 FLOAT32_MISMATCH, BFLOAT16_MISMATCH = 1e-3, 0.1
 UNCLOSED_SHARE = 0.5  # of the responses; more of them never reach an answer
-# Of the responses. In 6 of 234 runs of docs/data/card, all with selection, they grew to the limit and stayed there.
+# Of the responses. In few runs of docs/data/card, all with selection, they grow to the limit and stay there.
 CUT_SHARE = 0.95
 # Of the groups: those with equal rewards, and those of them that must be wrong throughout. In the 1,292 runs of
 # docs/data/runs.csv both are exceeded by random rewards and by GRPO with groups of 2 alone.
@@ -107,13 +107,13 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
 
 
 def _cut(first: dict, recent: list[dict]) -> Iterator[Finding]:
-    """Nearly all responses reach the limit, from the start or since the policy ends them no longer."""
+    """Nearly all responses reach the limit, from the start or since the policy no longer ends them."""
     shares, began = _values(recent, "completion/truncated"), first.get("completion/truncated", 1.0)
     if len(shares) < len(recent) or min(shares) < CUT_SHARE:
         return
     since, remedy = "", "raise it, or check that the model knows its end-of-sequence token"
     if began < CUT_SHARE / 2:
-        since = f", in the first step {began:.0%}: the policy ends its responses no longer"
+        since = f", in the first step {began:.0%}: the policy no longer ends its responses"
         remedy = "lower optim.learning_rate, or set reward.length, as no reward asks for an end"
     yield (
         "all_truncated",
