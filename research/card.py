@@ -22,6 +22,7 @@ runs of an earlier one go on:
     budgets      GRPO with groups of 4, 8 and 16, by a quarter of the steps and by all of them
     adapters search, adapters: LoRA in the shape of `make demo-real`, on two CPU cores
     adapters K search, adapters K: in that shape, the paper's K and random tokens
+    200 tokens, 15 tokens: the same two by the length of responses, all weights, 64 responses a step, on two CPU cores
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -46,6 +47,7 @@ from research.card_rows import (
     FIRST,
     GRPO,
     HALF_RATE,
+    LENGTHS,
     MODELS,
     OF_PART,
     PAPER,
@@ -155,10 +157,11 @@ def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[
     return [Run(part, row, args, rate, seed) for seed in PARTS[part][3] for row, (args, rate) in rows.items()]
 
 
-def long() -> list[Run]:
-    """The runs with long responses."""
-    rows = {"GRPO": GRPO, PAPER: PAPER_ROW, PAPER_RANDOM: RANDOM_ROW}
-    return of_seeds("long", {row: (args, 1e-5) for row, args in rows.items()})
+def by_length() -> list[Run]:
+    """The runs with long responses; those of about 200 and 15 tokens in small steps."""
+    rows = {PAPER: (PAPER_ROW, 1e-5), PAPER_RANDOM: (RANDOM_ROW, 1e-5)}
+    small = [run for part in LENGTHS for run in of_seeds(part, rows)]
+    return of_seeds("long", {"GRPO": (GRPO, 1e-5)} | rows) + small
 
 
 def remedies() -> list[Run]:
@@ -192,7 +195,7 @@ def train(output: Path, parts: set[str], jobs: int, seconds: float, engine: str)
         "adapters K search": lambda: (paper_k(output, "adapters K"), []),
     }
     after = {part: runs for part, runs in after.items() if part in parts}
-    waiting = [*searched(), *long(), *remedies(), *first(), *methods(), *budgets()]
+    waiting = [*searched(), *by_length(), *remedies(), *first(), *methods(), *budgets()]
     waiting = [run for run in waiting if run.part in parts and run.key not in done]
     while waiting or running or after:
         for part in [part for part in after if all(key[0] != part for key in search_left)]:
@@ -245,8 +248,9 @@ def main() -> None:
     args = parser.parse_args()
     output = args.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    models = card_tasks.warm_up(output)
-    parts = {part for part in args.parts if MODELS.get(part, "warmup") in models}
+    models = {part: MODELS.get(part, "warmup") for part in args.parts}
+    found = card_tasks.warm_up(output, set(models.values()))
+    parts = {part for part, model in models.items() if model in found}
     train(output, parts, args.jobs, args.seconds, args.engine)
 
 

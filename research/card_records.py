@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from research.card_rows import ADAPTERS
+from research.card_rows import CORES
 from research.records import append_rows, read_rows
 
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update), of parts that begin with
@@ -38,7 +38,7 @@ KEYS = ["part", "row", "rate", "seed", "step"]
 
 def on_cores(part: str) -> bool:
     """Whether all runs of a part are of CPU cores: `seconds` are then CPU seconds, which other work leaves alone."""
-    return part in ADAPTERS
+    return part in CORES
 
 
 def record(key: tuple[str, ...], folder: Path, output: Path) -> None:

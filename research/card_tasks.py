@@ -11,9 +11,26 @@ from benchmarks.harness import ROOT
 from d3s.data import word_problems
 
 VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
+# How a solution begins, how it says a step, how it ends: about 30 tokens a step, and about 110.
+STYLES = {
+    "spoken": (
+        "",
+        "Step {i}: I begin with {left} and {verb} {right}. "
+        "That is {left} {sign} {right} = {value}, so now I have {value}.",
+        "There are no other steps.",
+    ),
+    "wordy": (
+        "I solve this problem in small steps. First I look for the numbers in it, then I decide what to do with them. ",
+        "Step {i}: I read the problem once more and look for what happens next. At this moment I have {left}, and the "
+        "words tell me to {verb} {right}. I write it down and work it out with care: {left} {sign} {right} = {value}. "
+        "I look at it again, it is {left} {sign} {right}, and this makes {value}. So now I have {value}, and I keep "
+        "{value} in mind before I go on with the problem.",
+        "There are no other steps. I read the problem one last time, and nothing else is left to do.",
+    ),
+}
 SIZES = {"train": 4096, "validation": 128, "test": 128}  # problems of the sorting task
 MIXED_SFT = "data.path=synthetic:words", "data.limit=96", "rollout.max_completion_length=64", "train.steps=12"
-SORT_LENGTH = "rollout.max_completion_length=40"
+SORT_LENGTH, WORDY_LENGTH = "rollout.max_completion_length=40", "rollout.max_completion_length=400"
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
 SMOLLM2 = "runs/base/smollm2-135m-instruct"
 BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
@@ -26,18 +43,17 @@ def shown(rng: random.Random) -> tuple[str, str]:
     return problem, f"{steps} \\boxed{{{steps.rpartition('=')[2]}}}"
 
 
-def spoken(rng: random.Random) -> tuple[str, str]:
-    """A demonstration of the task `words` whose steps are sentences, about 30 tokens each."""
+def spoken(rng: random.Random, style: str = "spoken") -> tuple[str, str]:
+    """A demonstration of the task `words` whose steps are sentences, with as many words around them as STYLES has."""
+    begin, around, end = STYLES[style]
     kind = rng.choice(word_problems.DEMONSTRATED)
     numbers, steps = kind.draw(rng)
     said = [
-        f"Step {i}: I begin with {left} and {VERBS[sign]} {right}. "
-        f"That is {left} {sign} {right} = {int(value)}, so now I have {int(value)}."
+        around.format(i=i, left=left, verb=VERBS[sign], sign=sign, right=right, value=int(value))
         for i, (left, sign, right, value) in enumerate(steps, start=1)
     ]
     problem = kind.text.format(name=rng.choice(word_problems.NAMES["train"]), **numbers)
-    end = f"There are no other steps. The answer is \\boxed{{{int(steps[-1][-1])}}}"
-    return f"{problem}\n", " ".join([*said, end])
+    return f"{problem}\n", f"{begin}{' '.join(said)} {end} The answer is \\boxed{{{int(steps[-1][-1])}}}"
 
 
 def sorting(rng: random.Random) -> tuple[str, str]:
@@ -61,8 +77,9 @@ def write(output: Path) -> None:
     """Write the demonstrations of both tasks, and the problems of each split of the second, as JSONL."""
     rng = random.Random("words/demonstrations/0")
     rows = {"shown": [shown(rng) for _ in range(24)]}
-    rng = random.Random(0)
-    rows["spoken"] = [spoken(rng) for _ in range(48)]
+    for style, number in (("wordy", 128), ("spoken", 48)):
+        rng = random.Random(0)
+        rows[style] = [spoken(rng, style) for _ in range(number)]
     solutions = (sorting(rng) for _ in range(192))
     rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in solutions]
     rows |= {f"sorting-{split}": problems for split, problems in sorting_problems().items()}
@@ -71,8 +88,8 @@ def write(output: Path) -> None:
         (output / f"{name}.jsonl").write_text("".join(lines))
 
 
-def warm_up(output: Path) -> set[str]:
-    """Make the models to begin with, by supervised training.
+def warm_up(output: Path, names: set[str]) -> set[str]:
+    """Make the models of these names to begin with, by supervised training.
 
     Returns:
         The names of those that are there; a model whose base is missing is left out.
@@ -83,13 +100,14 @@ def warm_up(output: Path) -> set[str]:
     overrides = {
         "warmup": (f"data.path={output / 'shown.jsonl'}", "data.limit=24", "train.steps=3"),
         "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
+        "wordy": (f"data.path={output / 'wordy.jsonl'}", "data.limit=128", "train.steps=16", WORDY_LENGTH),
         "sorting": (shown, *SFT, SORT_LENGTH),
         "gemma": (shown, *slow, SORT_LENGTH),
         "mixed": (*MIXED_SFT, "optim.learning_rate=7e-5"),
     }
-    for name, own in overrides.items():
+    for name in names:
         base = BASES.get(name, SMOLLM2)
         if (ROOT / base).exists() and not (output / name / "model").exists():
             command = [sys.executable, "train_sft.py", "--config", "research/sft_words.yaml", f"model.name={base}"]
-            subprocess.run([*command, *own, f"train.output_dir={output / name}"], cwd=ROOT, check=True)
-    return {name for name in overrides if (output / name / "model").exists()}
+            subprocess.run([*command, *overrides[name], f"train.output_dir={output / name}"], cwd=ROOT, check=True)
+    return {name for name in names if (output / name / "model").exists()}

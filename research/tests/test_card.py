@@ -33,14 +33,22 @@ def differing(one: dict, other: dict) -> set[str]:
 
 def of_row(part: str, row: str) -> dict:
     return next(
-        options(run) for run in card.searched() + card.long() + card.remedies() if (run.part, run.row) == (part, row)
+        options(run)
+        for run in card.searched() + card.by_length() + card.remedies()
+        if (run.part, run.row) == (part, row)
     )
 
 
-@pytest.mark.parametrize("part", ["long", "remedy"])
+@pytest.mark.parametrize("part", ["long", "200 tokens", "remedy"])
 def test_random_tokens_differ_in_their_rule_alone(part):
-    rows = {"long": (PAPER, PAPER_RANDOM), "remedy": ("D3S, N = 4, K = 20 %", RANDOM)}[part]
+    rows = {"remedy": ("D3S, N = 4, K = 20 %", RANDOM)}.get(part, (PAPER, PAPER_RANDOM))
     assert differing(*(of_row(part, row) for row in rows)) == {"selector.tokens"}
+
+
+def test_parts_by_length_differ_in_their_model_and_its_limit_alone():
+    short, long = (of_row(part, PAPER) for part in ("15 tokens", "200 tokens"))
+    assert differing(short, long) == {"model.name", "rollout.max_completion_length"}
+    assert long["rollout.max_completion_length"] == 400 and long["model.name"].endswith("wordy/model")
 
 
 @pytest.mark.parametrize("row", SEARCHED)
@@ -71,16 +79,23 @@ def test_demonstrations_are_those_of_the_recorded_runs(tmp_path):
     assert digest.startswith("cbba31b41b44")
 
 
-def test_spoken_solutions_are_right():
+@pytest.mark.parametrize(
+    ("style", "sums"),
+    [
+        ("spoken", r"That is (\d+) ([-+*/]) (\d+) = (\d+), so now I have (\d+)\."),
+        ("wordy", r"care: (\d+) ([-+*/]) (\d+) = (\d+)\. .*?, and I keep (\d+) in mind"),
+    ],
+)
+def test_spoken_solutions_are_right(style, sums):
     """Each sum holds and begins with the value before it; the box has the last value."""
     for seed in range(50):
-        problem, text = card_tasks.spoken(random.Random(seed))
-        sums = re.findall(r"That is (\d+) ([-+*/]) (\d+) = (\d+), so now I have (\d+)\.", text)
-        assert len(sums) == text.count("Step ") > 0 and problem.endswith("\n")
-        for left, sign, right, value, again in sums:
+        problem, text = card_tasks.spoken(random.Random(seed), style)
+        found = re.findall(sums, text)
+        assert len(found) == text.count("Step ") > 0 and problem.endswith("\n")
+        for left, sign, right, value, again in found:
             assert word_problems.OPERATIONS[sign](int(left), int(right)) == int(value) == int(again)
-        assert [one[3] for one in sums[:-1]] == [one[0] for one in sums[1:]]
-        assert text.endswith(f"\\boxed{{{sums[-1][3]}}}")
+        assert [one[3] for one in found[:-1]] == [one[0] for one in found[1:]]
+        assert text.endswith(f"\\boxed{{{found[-1][3]}}}")
 
 
 def test_sorting_problems_are_right_and_disjoint():
