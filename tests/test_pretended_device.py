@@ -10,8 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from d3s.commands.eval import main as evaluate
 from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main as evaluate
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays
 from d3s.rollout import build_engine

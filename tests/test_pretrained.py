@@ -13,7 +13,8 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from benchmarks.architectures import save_random_model as save_architecture
-from d3s.commands import eval as evaluation
+from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, read_config, stop_token_ids
 from d3s.tiny import byte_tokenizer
@@ -161,7 +162,7 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
     def engine(*_, **__):
         raise UserError("an engine was built")
 
-    for place in ("d3s.trainer.build_engine", "d3s.commands.eval.open_engine"):
+    for place in ("d3s.trainer.build_engine", "d3s.commands.evaluate.open_engine"):
         monkeypatch.setattr(place, engine)
     run = ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={copy}"]
     test = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--limit", "2", "--max-tokens", "20"]
@@ -170,7 +171,7 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
         assert reason in refusal([*run, f"train.output_dir={tmp_path / reason}"])
         monkeypatch.setattr(sys, "argv", [*test, "--output", str(tmp_path / f"{share} of it")])
         with pytest.raises(UserError, match=reason):
-            evaluation.main(evaluation.parse_arguments(), Console(file=io.StringIO()))
+            main(parse_arguments(), Console(file=io.StringIO()))
 
 
 def test_converted_weights_are_those_of_the_files(tmp_path):

@@ -130,7 +130,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    from d3s.commands import eval as command
+    from d3s.commands.eval import parse_arguments
     from d3s.common import silence_libraries
 
     path = model_or_run.path if isinstance(model_or_run, Run) else model_or_run
@@ -141,9 +141,11 @@ def evaluate(
     words += [f"--k={','.join(map(str, k))}"] if k else []
     for name, value in ({"output": _new_folder(Path("runs/eval"), "evaluation")} | options).items():
         words += [f"--{name.replace('_', '-')}={word}" for word in _words(value)]
-    args = command.parse_arguments(words, _Parser)
+    args = parse_arguments(words, _Parser)
     silence_libraries()
-    output = command.main(args, Console())
+    from d3s.commands.evaluate import main
+
+    output = main(args, Console())
     return Evaluation(output, json.loads((output / "summary.json").read_text())["results"])
 
 

@@ -65,7 +65,9 @@ def _read_yaml(path: Path) -> dict:
     try:
         content = yaml12.load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+        names = (str(file.relative_to(SHIPPED).with_suffix("")) for file in SHIPPED.rglob("*.yaml"))
+        near = suggestion(str(path).removeprefix("configs/").removesuffix(".yaml"), names)
+        raise UserError(f"{path}: cannot be read ({error.strerror}){near}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text") from error
     except yaml.MarkedYAMLError as error:

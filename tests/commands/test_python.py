@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 import d3s
-from d3s.commands import eval as command
+from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main
 from d3s.config.load import load_config
 from d3s.rewards.given import name_function
 from d3s.rules import load_object
@@ -73,7 +74,7 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
     path = write_rows(tmp_path / "problems.jsonl", PROBLEMS)
     words = "--engine transformers --max-tokens 6 --n 2 --template plain --stop 1 2 --reward"
     arguments = ["--model", str(run.model), "--data", path, *words.split(), "tests.helpers.rewards:even_length"]
-    output = command.main(command.parse_arguments(arguments), Console(file=io.StringIO()))
+    output = main(parse_arguments(arguments), Console(file=io.StringIO()))
     assert evaluation.samples == lines(output / "problems.jsonl") and len(evaluation.samples) == 16
     assert evaluation.results == json.loads((output / "summary.json").read_text())["results"]
 

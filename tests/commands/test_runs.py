@@ -6,7 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from d3s.commands.eval import main, parse_arguments
+from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main
 from d3s.commands.runs import find_run_model
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig

@@ -130,14 +130,25 @@ def test_loading_needs_no_torch():
 
 
 @pytest.mark.slow
-def test_command_line_refuses_in_one_line_without_heavy_imports():
-    """train.py ends with exit code 2 before it imports torch."""
+@pytest.mark.parametrize(
+    ("command", "refusal", "heavy"),
+    [
+        (
+            "train.py --config tiny configs/method/podz.yaml",
+            "configs/method/podz.yaml: cannot be read (No such file or directory) (did you mean 'method/pods'?)",
+            {"torch", "transformers", "numpy"},
+        ),
+        ("eval.py --model m --data d --n 4 --k 8", "--k: got pass@8, expected at most", {"torch", "transformers"}),
+    ],
+)
+def test_command_line_refuses_in_one_line_without_heavy_imports(command, refusal, heavy):
+    """With exit code 2, before torch is imported."""
     code = (
-        "import os, runpy, sys; sys.argv = ['train.py', '--config', 'configs/tiny.yaml', 'configs/method/podz.yaml']\n"
-        "end = os._exit\n"
-        "os._exit = lambda code: end(code + 10 * bool({'torch', 'transformers', 'numpy'} & set(sys.modules)))\n"
-        "runpy.run_path('train.py', run_name='__main__')"
+        f"import os, runpy, sys; sys.argv = {command.split()}; os._exit = sys.exit\n"
+        "try:\n    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        f"    sys.exit(end.code + 10 * bool({heavy} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
-    assert run.stderr.startswith("error: configs/method/podz.yaml: cannot be read")
+    assert run.stderr.startswith(f"error: {refusal}")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from d3s.commands import eval as evaluate_command
+from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import read_problems
@@ -100,7 +101,7 @@ def test_unreadable_golds_are_refused_with_their_count(tmp_path, monkeypatch):
     assert read(path, good, "data.bad_rows=skip") == [["7", "8"]] * 2
     for words in ([], ["--reward", "verify"]):
         with pytest.raises(UserError, match=message):
-            evaluate_command.main(evaluate_command.parse_arguments(["--model", "m", "--data", path, *words]), None)
+            main(parse_arguments(["--model", "m", "--data", path, *words]), None)
 
 
 def test_numbers_of_parquet_are_those_that_were_written(tmp_path):

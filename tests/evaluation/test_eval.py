@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from d3s.commands import eval as evaluate_command
+from d3s.commands.eval import parse_arguments, parse_template_arguments
+from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
@@ -30,7 +31,7 @@ def command(*arguments):
 def call_in_process(*arguments):
     """The same in this process, which saves the imports. Returns what it prints."""
     output = io.StringIO()
-    evaluate_command.main(evaluate_command.parse_arguments([str(a) for a in arguments]), Console(file=output))
+    main(parse_arguments([str(a) for a in arguments]), Console(file=output))
     return output.getvalue()
 
 
@@ -72,20 +73,20 @@ def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("words, ks", [("--n 2", (1,)), ("--n 8", (1, 8)), ("", (1, 8)), ("--n 4 --k 2,4", (2, 4))])
 def test_default_values_of_k_are_at_most_n(words, ks):
-    assert evaluate_command.parse_arguments(["--model", "m", "--data", "d", *words.split()]).k == ks
+    assert parse_arguments(["--model", "m", "--data", "d", *words.split()]).k == ks
 
 
 def test_home_and_help_are_written_out(monkeypatch, capsys):
     """A shell leaves ~ as it is after an equals sign."""
     monkeypatch.setenv("HOME", "/home/ada")
-    args = evaluate_command.parse_arguments(["--model=~/m", "--data", "A=~/a", "~/b", "c~d", "--output=~/o"])
+    args = parse_arguments(["--model=~/m", "--data", "A=~/a", "~/b", "c~d", "--output=~/o"])
     assert (args.model, args.data, str(args.output)) == (
         "/home/ada/m",
         ["A=/home/ada/a", "/home/ada/b", "c~d"],
         "/home/ada/o",
     )
     with pytest.raises(SystemExit):
-        evaluate_command.parse_arguments(["--help"])
+        parse_arguments(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "95 % confidence" in shown and "%%" not in shown and "{problem} (default: " in shown
 
@@ -151,7 +152,7 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
         evaluate(*options, *quiet)
     for text in ("[1]", "{a: 1}", '{"a": NaN}'):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a JSON object of text, numbers, true, false"):
-            evaluate_command.parse_template_arguments(text)
+            parse_template_arguments(text)
 
 
 def test_overlong_prompts_are_dropped_on_request(base, tmp_path):

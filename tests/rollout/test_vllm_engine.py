@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s.commands.eval import open_engine
+from d3s.commands.evaluate import open_engine
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.groups import Rollout
