@@ -156,7 +156,7 @@ def test_collapse_is_found_when_the_rise_has_ended():
 
 
 def test_updates_that_destroy_the_policy_are_found_at_once():
-    """Of the recorded first steps: from none with the finding the reward rises, above 0.3 nats it falls to 0."""
+    """Of the recorded runs the first step has it where the reward falls to 0 within two steps, and in no longer run."""
     runs: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     with open("docs/data/card/steps.csv", newline="") as file:
         for row in csv.DictReader(file):
@@ -167,9 +167,8 @@ def test_updates_that_destroy_the_policy_are_found_at_once():
         for key, lines in runs.items()
     }
     large = [runs[key] for key, names in found.items() if names == {"large_update"}]
-    assert len(large) == 11 and {key[0] for key, names in found.items() if names} == {"first"}
-    assert all(lines[2][1] < lines[0][1] for lines in large)
-    assert all(min(lines[1][1], lines[2][1]) == 0 for lines in large if lines[0][0] > 0.3)
+    assert len(large) == 9 and {key[0] for key, names in found.items() if names} == {"first"}
+    assert all(min(lines[1][1], lines[2][1]) == 0 for lines in large)
     assert keys([metrics(step, policy__approx_kl=0.5 if step == 11 else 0.1) for step in range(1, 12)]) == set()
 
 
