@@ -16,6 +16,7 @@ import yaml
 
 from d3s.commands.runs import read_run, run_options
 from d3s.common import UserError, exit_code, silence_libraries
+from d3s.config import yaml12
 from d3s.config.fields import expand_home
 from d3s.config.schema import DataConfig, EvalConfig, RewardConfig
 from d3s.evaluation.estimators import parse_ks
@@ -92,7 +93,7 @@ def parse_arguments(
         type=expanded_path,
         help="directory of samples and summary (default: runs/eval/HASH); rerun to resume",
     )
-    parser.set_defaults(limits=RewardConfig())  # of scoring, without a flag
+    parser.set_defaults(limits=RewardConfig(), head_dtype="auto")  # without flags
     usual = (1, 8)
     args = parser.parse_args(arguments)
     if bool(args.run) == bool(args.model):
@@ -143,7 +144,7 @@ def parse_options(text: str) -> dict[str, dict[str, Any]]:
 def parse_rule(text: str) -> Value:
     """Parse what eval.reward takes, as YAML. Raises ArgumentTypeError for anything else."""
     try:
-        return EvalConfig(reward=yaml.safe_load(text)).reward or ""
+        return EvalConfig(reward=yaml12.load(text)).reward or ""
     except (ValueError, yaml.YAMLError):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {FORMS}") from None
 

@@ -37,8 +37,16 @@ from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents
 from d3s.trials import attempt_engine, attempt_scores
 
 
-def open_engine(path: str, kind: Value, dtype: str, max_model_len: int, seed: int, stop: Sequence[str] = ()) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.stop."""
+def open_engine(
+    path: str,
+    kind: Value,
+    dtype: str,
+    max_model_len: int,
+    seed: int,
+    stop: Sequence[str] = (),
+    head_dtype: str = "auto",
+) -> Engine:
+    """Build an engine that does not share the machine with a training run. See rollout.stop and model.head_dtype."""
     choose_threads(known_parameters(path))
     settings = {"engine": kind, "gpu_memory_utilization": 0.85, "sleep": False, "stop": list(stop)}
     if torch.cuda.is_available():  # without an actor on the GPU there is memory for more concurrent sequences
@@ -48,7 +56,8 @@ def open_engine(path: str, kind: Value, dtype: str, max_model_len: int, seed: in
         room = max(0, free - shape.parameters * number) // 2
         cache = choose_cache(shape, number, RolloutConfig().max_num_seqs, max_model_len, room)
         settings["kv_cache_gb"] = cache / 2**30
-    return build_engine(path, RolloutConfig(**settings), dtype=dtype, max_model_len=max_model_len, seed=seed)
+    rollout = RolloutConfig(**settings)
+    return build_engine(path, rollout, dtype=dtype, max_model_len=max_model_len, seed=seed, head_dtype=head_dtype)
 
 
 def main(args: argparse.Namespace, console: Console) -> Path:
@@ -60,7 +69,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
     chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
     chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
     sources = name_sources(args.data)
-    options = {"split": args.split, "limit": args.limit, "verified": args.reward in (None, VERIFIER)}
+    options = {"split": args.split, "limit": args.limit, "verified": (args.reward or VERIFIER) == VERIFIER}
     options["options"] = args.options
     problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
@@ -85,6 +94,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
     settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
     settings |= {"stop": args.stop} if args.stop else {}
+    settings |= {"head_dtype": args.head_dtype} if args.head_dtype != "auto" else {}
     settings |= {"batch_invariant": True} if batch_invariant() else {}
     settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
     longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
@@ -98,7 +108,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         attempt_scores(asked, args.reward, limits, "--reward")
         scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
         output = open_output(args.output, settings)
-        engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop)
+        engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop, args.head_dtype)
         first = next(iter(prompts.values())).texts[0]
         about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)
         for label, text in [*about, ("engine", engine_line(engine))]:

@@ -34,6 +34,7 @@ def run_options(config: Config) -> dict[str, Any]:
         "max_tokens": rollout.max_completion_length,
         "engine": rollout.engine,
         "dtype": config.model.dtype,
+        "head_dtype": config.model.head_dtype,
         "template": data.template,
         "system_prompt": data.system_prompt,
         "chat_template_kwargs": data.chat_template_kwargs,

@@ -67,12 +67,12 @@ def read_problems(config: Config) -> Problems:
     options = {
         "split": config.eval.split,
         "limit": config.eval.limit,
-        "verified": config.eval.reward in (None, VERIFIER),
+        "verified": (config.eval.reward or VERIFIER) == VERIFIER,
         "options": data.options,
     }
     tests = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
     notes += [*_repetitions(train, data.label), *_overlaps(train, tests, config)]
-    if config.reward.functions == [VERIFIER] and (own := next((p for p in train if p.reward), None)):
+    if VERIFIER in map(rule_name, config.reward.rules()) and (own := next((p for p in train if p.reward), None)):
         path, own = list(data.weights)[own.file], own.reward
         raise UserError(f"{path}: its answers are not for the verifier; add reward.functions=[{own}]")
     if CODE_REWARD in map(rule_name, config.reward.rules()):

@@ -24,6 +24,8 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
     if source.startswith("synthetic:"):
         task = find_task(source.removeprefix("synthetic:"))
         return task.demonstrations(data.limit or SYNTHETIC_SIZE, seed)
+    if source.startswith("reasoning-gym:"):
+        raise UserError(f"data.path: {source} has no demonstrations; name a file, or synthetic:TASK")
     pairs = []
     for location, row in source_rows(source, data.split)[1]:
         if MESSAGES in row and data.problem_field not in row:

@@ -201,7 +201,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise UserError(f"--limit: got {options.limit}, expected at least 1")
     step, records = load_samples(options.run, options.step)
     if options.png:
-        print(draw_method_picture(records, describe_rule(records), options.png))
+        try:
+            print(draw_method_picture(records, describe_rule(records), options.png))
+        except OSError as error:
+            raise disk_error(options.png, error, "choose another --png") from None
+        except ValueError as error:  # the suffix names no format of matplotlib
+            raise UserError(f"--png: {options.png}: {error}") from None
         return
     records = records[: options.limit]
     if not options.html:

@@ -1,7 +1,7 @@
 """Reward functions that d3s.train and d3s.evaluate were given as Python objects, by name.
 
 A rule names a function that can be imported as module:function; others, such as those of a notebook and lambdas, become
-attributes of this module, which exist in their process alone. Their code is not part of a run's fingerprint.
+attributes of this module, which exist in their process alone.
 """
 
 import pkgutil

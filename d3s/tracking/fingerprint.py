@@ -5,6 +5,7 @@ samples of an evaluation with theirs, and reports show it.
 """
 
 import ast
+import inspect
 import json
 import os
 import platform
@@ -30,6 +31,7 @@ from d3s.loss import reads_reference
 from d3s.pretrained import weight_files
 
 Fingerprint = dict[str, str]  # hashes by the name of the content: data.path, `NAME of eval.data`, `module NAME`
+GIVEN = "d3s.rewards.given"  # the module of functions that belong to none
 WEIGHTS, SETTINGS = "weights of model.name", "settings of model.name"
 REFERENCE = "weights of loss.reference"
 # Beside the weights, what changes the prompts, the responses or what the weights compute.
@@ -175,13 +177,15 @@ def hash_code(value: Any) -> Fingerprint:
     """Hash the modules of all `module:function` in an option's value, and those of the user that they import.
 
     Imports inside functions count, those by a computed name do not. Modules of Python, d3s and site-packages are not
-    the user's, unless an option names their package.
+    the user's, unless an option names their package. A function of no module (d3s/rewards/given.py) counts by itself.
 
-    Returns: hashes by `module NAME`.
+    Returns: hashes by `module NAME` and `function NAME`.
     """
-    named = list(dict.fromkeys(_named_modules(value)))
+    found = list(_named_objects(value))
+    hashes = {f"function {name}": _hash([_source(module, name)]) for module, name in found if module == GIVEN}
+    named = list(dict.fromkeys(module for module, _ in found if not module.startswith("d3s.")))
     packages = {name.partition(".")[0] for name in named}
-    hashes, queue, seen = {}, list(named), set(named)
+    queue, seen = list(named), set(named)
     for name in queue:  # which grows
         file = _find_file(name)
         if name in named or (file and (name.partition(".")[0] in packages or _is_users(file))):
@@ -193,14 +197,22 @@ def hash_code(value: Any) -> Fingerprint:
     return dict(sorted(hashes.items()))
 
 
-def _named_modules(value: Any) -> Iterator[str]:
-    """The loaded modules outside d3s of all `module:function` and `LIBRARY:module:function` in an option's value."""
+def _named_objects(value: Any) -> Iterator[tuple[str, str]]:
+    """(module, function) of all `module:function` and `LIBRARY:module:function` in an option's value, if loaded."""
     if isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _named_modules(item)
-    for name in value.split(":")[-2:-1] if isinstance(value, str) else ():
-        if name in sys.modules and not name.startswith("d3s."):
-            yield name
+            yield from _named_objects(item)
+    module, _, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if (module := module.rpartition(":")[2]) in sys.modules:
+        yield module, name
+
+
+def _source(module: str, name: str) -> str:
+    """The source text of a function or class; "" where Python keeps none."""
+    try:
+        return inspect.getsource(getattr(sys.modules[module], name))
+    except (OSError, TypeError, AttributeError):
+        return ""
 
 
 def _imports(source: str, module: str, is_package: bool) -> Iterator[str]:

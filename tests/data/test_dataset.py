@@ -106,8 +106,9 @@ def test_bad_rows_are_skipped_and_counted(make_config, tmp_path, suffix, malform
 def test_rewards_fit_the_answers(make_config, tmp_path):
     """The verifier would score every program 0, and answers that are no tests cannot be run."""
     options = ("data.path=synthetic:code", "data.limit=9")
-    with pytest.raises(UserError) as caught:
-        read_problems(make_config(*options))
+    for functions in ("[[verify, 0.5]]", "[boxed, [verify, 0.2]]", "[verify]"):
+        with pytest.raises(UserError) as caught:
+            read_problems(make_config(*options, f"reward.functions={functions}"))
     (remedy,) = re.findall(r"add (reward\.functions=\S+)", str(caught.value))
     assert len(read_problems(make_config(*options, remedy)).train) == 9
     path, tests = tmp_path / "problems.jsonl", '["assert f() == 1"]'

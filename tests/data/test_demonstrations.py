@@ -29,6 +29,8 @@ def test_rows_are_read_from_chosen_fields_or_refused(tmp_path):
     ):
         with pytest.raises(UserError, match=f"line 2: {message}"):
             read(write_rows(tmp_path / "rows.jsonl", [good, row]))
+    with pytest.raises(UserError, match=r"data\.path: reasoning-gym:chain_sum has no demonstrations; name a file"):
+        read("reasoning-gym:chain_sum")
 
 
 def encoded(text):

@@ -155,6 +155,11 @@ def test_chat_options_are_part_of_the_settings(base, tmp_path):
             parse_template_arguments(text)
 
 
+def test_own_rules_are_read_as_in_configurations():
+    args = parse_arguments(["--model=m", "--data=d", "--reward", "{rule: a:b, low: 1e-3, kind: no}"])
+    assert args.reward == {"rule": "a:b", "low": 0.001, "kind": "no"}
+
+
 def test_overlong_prompts_are_dropped_on_request(base, tmp_path):
     write_rows(tmp_path / "own.jsonl", [{"problem": text, "answer": "2"} for text in ("1+1=", "9" * 3000)])
     with pytest.raises(UserError, match="prompt"):

@@ -14,7 +14,7 @@ from d3s.report.report import write_report
 from d3s.report.runs import group_runs, load_runs
 from d3s.report.theme import DARK_SERIES, SERIES
 from tests.helpers.html_page import check_page
-from tests.helpers.run_directories import HOSTILE, write_run, write_samples, write_small_run
+from tests.helpers.run_directories import HOSTILE, write_lines, write_run, write_samples, write_small_run
 
 
 def test_page_of_a_single_run(tmp_path):
@@ -67,6 +67,14 @@ def test_run_after_its_first_step_has_a_report(tmp_path, missing):
         file.write('{"step": 20, "data')
     write_report([run], axes=["step"])
     check_page(run / "report.html")
+
+
+def test_run_that_reached_its_goal_is_finished(tmp_path):
+    run = write_run(tmp_path / "goal", steps=20)
+    for step, is_finished in ((20, True), (10, False)):  # a run that was continued after step 10
+        write_lines(run / "warnings.jsonl", [{"step": step, "key": "stop_at", "message": "reached"}])
+        write_report([run], axes=["step"])
+        assert ("At step 20 of 130: not finished" in (run / "report.md").read_text()) != is_finished
 
 
 def test_user_errors_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):

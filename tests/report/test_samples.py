@@ -78,6 +78,8 @@ def test_samples_command(tmp_path, capsys):
     for arguments, problem in (
         (["--limit", 0], "--limit: got 0, expected at least 1"),
         (["--step", 4], f"--step: got 4, expected a step with samples in {tmp_path}: 3, 12"),
+        (["--step", 3, "--png", tmp_path / "gone" / "a.png"], "a.png: cannot be written (No such file or directory)"),
+        (["--step", 3, "--png", tmp_path / "a.txt"], f"--png: {tmp_path / 'a.txt'}: Format 'txt' is not supported"),
         (["--html", tmp_path / "gone" / "page.html"], "page.html: cannot be written (No such file or directory)"),
     ):
         assert show(tmp_path, *arguments) == 2 and problem in capsys.readouterr().err

@@ -16,6 +16,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import contents, read_problems
 from d3s.data.problems import Problem
+from d3s.rewards import given
 from d3s.tiny import byte_tokenizer
 from d3s.tracking import fingerprint as hashes
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, differences, hash_code, model_contents, take_fingerprint
@@ -115,6 +116,13 @@ def test_code_counts_with_what_it_imports_of_the_user(statement, tmp_path, monke
         statement not in FOREIGN
     )
     assert not any(name.split()[1].partition(".")[0] in ("json", "d3s", "installed") for name in before)
+
+
+def test_code_of_a_function_without_module_counts(monkeypatch):
+    monkeypatch.setattr(given, "mine", lambda response: 1.0, raising=False)
+    before = hash_code(["d3s.rewards.given:mine"])
+    monkeypatch.setattr(given, "mine", lambda response: 2.0)
+    assert list(differences(before, hash_code(["d3s.rewards.given:mine"]))) == ["function mine"]
 
 
 def test_every_byte_of_a_model_counts(tied_model, tmp_path, monkeypatch):
