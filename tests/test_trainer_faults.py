@@ -134,6 +134,20 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert same_run(tmp_path / "enough", tmp_path / "run")
 
 
+def test_memory_that_ends_after_the_update_saves_nothing(tied_model, tmp_path, monkeypatch):
+    """In the probe of the second step; the weights are no longer those of the first."""
+    sync = module.sync_engine
+
+    def in_small_memory(*arguments):
+        with small_memory(lambda tokens: "forward" if arguments[5] == 2 else None):
+            return sync(*arguments)
+
+    monkeypatch.setattr(module, "sync_engine", in_small_memory)
+    with pytest.raises(UserError, match=r"^weight sync of step 2: out of memory in passes of one .*utilization$"):
+        train(tied_model, tmp_path / "run", overrides=["checkpoint.every=0"])
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
 # --- whole runs with events -------------------------------------------------------------------------------------------
 
 HERE = "tests.test_trainer_faults:"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from d3s.common import UserError
 from d3s.groups import Rollout
 from d3s.rollout.engine import Engine, Key, SamplingParams, rollout_problem
 from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value
@@ -32,14 +33,24 @@ class OwnEngine(Engine):
         on_finished: Callable[[Rollout], None],
     ) -> None:
         """See Engine.sample. Rollouts that the engine does not report as finished are reported at the end."""
-        silent = {id(rollout) for rollout in rollouts}
+        silent, raised = {id(rollout) for rollout in rollouts}, []
 
         def report(rollout: Rollout) -> None:
             silent.discard(id(rollout))
-            on_finished(rollout)
+            try:
+                on_finished(rollout)
+            except Exception as error:
+                raised.append(error)
+                raise
 
         options = {"params": params, "seeds": seeds, "entropies": entropies, "on_finished": report}
-        self._own.sample(rollouts=rollouts, **options)
+        try:
+            self._own.sample(rollouts=rollouts, **options)
+        except UserError:
+            if not raised:
+                raise
+        if raised:  # by d3s, such as the end of an evaluation, which is no failure of the engine
+            raise raised[0]
         for rollout in [r for r in rollouts if id(r) in silent]:
             on_finished(rollout)
 

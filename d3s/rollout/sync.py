@@ -97,4 +97,10 @@ def _probe_gaps(
     probes = all_gather_objects(probes, accelerator)
     logprobs = torch.tensor([x for *_, values in probes for x in values])
     batch = Batch([ids for ids, _, _ in probes], [ids for _, ids, _ in probes], logprobs, logprobs, logprobs)
-    return (actor.compute_logprobs(batch)[0] - logprobs).abs()
+    budget = actor.micro_batches.max_tokens
+    try:
+        return (actor.compute_logprobs(batch)[0] - logprobs).abs()
+    except UserError as error:  # of memory; as such, the trainer would save these weights as those of the step before
+        raise UserError(f"weight sync of step {step}: {error}; or lower rollout.gpu_memory_utilization") from error
+    finally:
+        actor.micro_batches.max_tokens = budget  # a probe that had to be halved says nothing about updates

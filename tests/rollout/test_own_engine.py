@@ -9,6 +9,9 @@ import pytest
 from d3s.commands import train as train_command
 from d3s.common import UserError
 from d3s.config.load import load_config
+from d3s.config.schema import RolloutConfig
+from d3s.rollout import build_engine
+from d3s.rollout.engine import SamplingParams
 from d3s.trials import attempt_rules
 from tests.evaluation.test_eval import call_in_process
 from tests.helpers import own_rules
@@ -62,6 +65,21 @@ def test_guide_engine_trains_and_evaluates(tied_model, tmp_path, monkeypatch):
     options = ["--run", tmp_path / "run", "--data", "synthetic:precedence", "--limit", 2, "--n", 2, "--output"]
     assert "precedence" in call_in_process(*options, tmp_path / "out")
     assert len(lines(tmp_path / "out" / "precedence.jsonl")) == 4
+
+
+def test_what_ends_an_evaluation_is_no_failure_of_the_engine(tied_model, monkeypatch):
+    class Stopped(Exception):
+        pass
+
+    def stop(rollout):
+        raise Stopped
+
+    reporting = own(sample=lambda self, rollouts, on_finished: [on_finished(rollout) for rollout in rollouts])
+    monkeypatch.setattr(own_rules, "engine", reporting, raising=False)
+    engine = build_engine(tied_model, RolloutConfig(engine=ENGINE), dtype="float32", max_model_len=64, seed=0)
+    params = SamplingParams(temperature=1.0, max_tokens=4)
+    with pytest.raises(Stopped):
+        engine.generate([[1]], n=1, params=params, seeds=[0], entropies=False, on_finished=stop)
 
 
 def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatch):

@@ -125,11 +125,22 @@ class FakeEngine:
 
 
 def sync(engine, gaps, *options, trained=True):
-    """Sync with an actor whose log-probabilities differ from the engine's by `gaps`, one for each token."""
+    """Sync with an actor whose log-probabilities differ from the engine's by `gaps`, one for each token.
+
+    Its micro-batches have to be halved, for the probe alone.
+    """
     config = load_config([], ["model.name=some/model", *options])
-    actor = SimpleNamespace(weights=lambda: iter(WEIGHTS.items()))
-    actor.compute_logprobs = lambda batch: (-1 + torch.tensor(gaps[: sum(map(len, batch.responses))]), None)
-    return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=trained)
+    actor = SimpleNamespace(weights=lambda: iter(WEIGHTS.items()), micro_batches=SimpleNamespace(max_tokens=64))
+
+    def compute_logprobs(batch):
+        actor.micro_batches.max_tokens = 8
+        return -1 + torch.tensor(gaps[: sum(map(len, batch.responses))]), None
+
+    actor.compute_logprobs = compute_logprobs
+    try:
+        return sync_engine(engine, actor, Accelerator(), PROMPTS, config, step=4, trained=trained)
+    finally:
+        assert actor.micro_batches.max_tokens == 64
 
 
 SMALL = [1e-4, -3e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
