@@ -193,9 +193,10 @@ class Collector:
             texts = {"problem": problem.problem, "response": r.text, "answer": problem.answer}
             shaped = self.shaper(**texts, advantage=advantage) if self.shaper else ()
             opened = len(opening_mark(self.prompts.texts[r.problem]))  # characters that no token of the response has
+            own = [span for spans in r.outcome.spans.values() for span in spans]
             spans, shaped = (
                 [(max(0, start - opened), end - opened, value) for start, end, value in of_text if end > opened]
-                for of_text in (r.outcome.spans, shaped)
+                for of_text in (own, shaped)
             )
             text = r.text[opened:]
             of_tokens = token_advantages(decode, r.response_ids, text, advantage, divisor, spans, shaped)

@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
     reward: float  # the weighted sum of the functions' values, plus the length term
     verdict: float  # the value of the first function
     parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
-    spans: list[Span]  # rewards of parts of the text, times the function's weight
+    spans: dict[str, list[Span]]  # rewards of parts of the text by function, if it has any, times its weight
 
 
 @dataclass

@@ -27,7 +27,7 @@ from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.distributed import all_gather_objects
-from d3s.groups import Outcome
+from d3s.groups import Outcome, Span
 from d3s.gym.scores import Correctness
 from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
@@ -105,12 +105,12 @@ class RewardFunction:
                     scored[name] = pending[name].result()
                 else:
                     scored[name] = Scored(0.0) if grouped else judge.submit(response, answer, row).result()
-            reward, parts, spans = 0.0, {}, []
+            reward, parts, spans = 0.0, {}, {}
             for name, value in scored.items():
                 reward += self._weights[name] * value.total
                 parts |= {name: value.total} if self._is_split else {}
                 parts |= {f"{name}/{part}": number for part, number in value.parts.items()}
-                spans += [(start, end, self._weights[name] * number) for start, end, number in value.spans]
+                spans |= self._spans(name, value)
             return Outcome(reward, scored[self._first].total, parts, spans)
 
         return outcome
@@ -125,14 +125,14 @@ class RewardFunction:
         """
         for name, judge in self._judges.items():
             for i, value in enumerate(judge.score_group(responses, answer, row) or ()):
-                before, total, weight = outcomes[i], value.total, self._weights[name]
+                before, total = outcomes[i], value.total
                 change = total - (before.verdict if name == self._first else before.parts[name])
                 parts = before.parts | ({name: total} if self._is_split else {})
                 outcomes[i] = Outcome(
-                    reward=before.reward + weight * change,
+                    reward=before.reward + self._weights[name] * change,
                     verdict=total if name == self._first else before.verdict,
                     parts=parts | {f"{name}/{part}": number for part, number in value.parts.items()},
-                    spans=before.spans + [(start, end, weight * number) for start, end, number in value.spans],
+                    spans={key: of for key, of in before.spans.items() if key != name} | self._spans(name, value),
                 )
         if self._length:
             right = [outcome.verdict == 1 for outcome in outcomes]
@@ -141,6 +141,11 @@ class RewardFunction:
                 parts = before.parts | ({LENGTH: term} if self._is_split else {})
                 outcomes[i] = Outcome(before.reward + term, before.verdict, parts, before.spans)
         return outcomes
+
+    def _spans(self, name: str, value: Scored) -> dict[str, list[Span]]:
+        """The spans of a function's value, weighted, by its name; none if there are none."""
+        spans = [(start, end, self._weights[name] * number) for start, end, number in value.spans]
+        return {name: spans} if spans else {}
 
     def score_functions(self) -> dict[str, ScoreFunction]:
         """Each function alone by the label of its rule, unweighted and without the other terms, for evaluations."""

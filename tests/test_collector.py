@@ -100,7 +100,7 @@ class ScriptedReward:
                 raise UserError("reward.functions: broken")
             self.events.append("awaited")
             parts = {"length": float(length)} if length % 2 else {}
-            return Outcome(*score(text, length), parts, [(0, 1, 0.5)] if length == 3 else [])
+            return Outcome(*score(text, length), parts, {"f": [(0, 1, 0.5)]} if length == 3 else {})
 
         return result
 
@@ -212,7 +212,7 @@ def test_groups_match_a_loop_on_every_rank(collect, ranks, engine_size):
         for cell, r in zip(cells, groups.rollouts, strict=True):
             wanted = expected(*cell)
             assert (r.response_ids, r.logprobs, r.text) == (wanted.response_ids, wanted.logprobs, wanted.text)
-            assert r.outcome.spans == ([(0, 1, 0.5)] if wanted.length == 3 else [])
+            assert r.outcome.spans == ({"f": [(0, 1, 0.5)]} if wanted.length == 3 else {})
         held += cells
         scored += [event for event in result.events if isinstance(event, tuple)]
         assert result.events.count("submitted") == len(cells)
@@ -235,7 +235,7 @@ def test_responses_continue_the_thoughts_of_their_prompts(on_ranks):
             seen.append(text)
             mark = opened[int(answer.removeprefix("answer "))]
             spans = [(0, len(mark), 8.0)] * bool(mark) + [(0, len(mark) + 1, 0.5)]  # and of the first token
-            return lambda grouped: Outcome(1.0, 1.0, {}, spans)
+            return lambda grouped: Outcome(1.0, 1.0, {}, {"f": spans})
 
         def score_group(self, outcomes, *_):
             return outcomes

@@ -39,7 +39,7 @@ def test_functions_are_weighted_and_named():
     outcome = reward_function.submit("It is 5.", "5", {"level": 3})()
     assert outcome.reward == 0.5 * 8 - 2 * 3 + 1 and outcome.verdict == 8
     assert outcome.parts == {"length_of": 8, "reads_row": 3, "verify": 1, "reads_row/doubled": 6}
-    assert outcome.spans == [(0, 1, -6)]
+    assert outcome.spans == {"reads_row": [(0, 1, -6)]}
     scores = reward_function.score_functions()
     assert [scores[HERE + name]("four", "5", {"level": 3}).result() for name in ("length_of", "reads_row")] == [4, 3]
     assert reward_function.take_stats()["decided"] == 1 and not any(reward_function.take_stats().values())
@@ -47,17 +47,17 @@ def test_functions_are_weighted_and_named():
 
 
 class Places:
-    """Scores 1 at once; in a group, by the place of the response, or not at all for the answer "alone"."""
+    """Scores 1 at once, with a span; in a group, by the place of the response, or not at all for the answer "alone"."""
 
     def submit(self, response, answer):
         future = Future()
-        future.set_result(1)
+        future.set_result(Scored(1, {}, [(0, 1, 0.5)]))
         return future
 
     def score_group(self, responses, answer, row):
         if answer == "alone":
             return None
-        return [row["level"] + place for place in range(len(responses))]
+        return [Scored(row["level"] + place, {}, [(0, 1, 0.25)] * place) for place in range(len(responses))]
 
     def take_stats(self):
         return {}
@@ -79,6 +79,8 @@ def test_group_scores_replace_values(first):
     assert [o.reward for o in after] == [14 + 1 - 1, 16 + 3 - 1]
     assert [o.parts for o in after] == [{"Places": 7 + i, "length_of": 1 + 2 * i, LENGTH: -1} for i in range(2)]
     assert [o.verdict for o in after] == ([7, 8] if first else [1, 3])
+    assert [o.spans for o in alone] == [{"Places": [(0, 1, 1)]}] * 2
+    assert [o.spans for o in after] == [{}, {"Places": [(0, 1, 0.5)]}]
     assert [o.parts["Places"] for o in before] == [1, 1]
     reward_function.close()
 

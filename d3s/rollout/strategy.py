@@ -131,7 +131,7 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
 
     def score(rollout: Rollout) -> None:
         right = float(rollout.sample % 2)
-        rollout.scoring = lambda: Outcome(right, right, {}, [])
+        rollout.scoring = lambda: Outcome(right, right, {}, {})
 
     for step in range(2):
         asked = strategy.problems_for(count=2) or 2
