@@ -11,7 +11,7 @@ from benchmarks.harness import ROOT
 from d3s.data import word_problems
 
 VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
-# How a solution begins, how it says a step, how it ends: about 30 tokens a step, and about 110.
+# How a solution begins, says a step, and ends; a step has about 30 tokens, or 110.
 STYLES = {
     "spoken": (
         "",
@@ -105,7 +105,7 @@ def warm_up(output: Path, names: set[str]) -> set[str]:
         "gemma": (shown, *slow, SORT_LENGTH),
         "mixed": (*MIXED_SFT, "optim.learning_rate=7e-5"),
     }
-    for name in names:
+    for name in sorted(names):
         base = BASES.get(name, SMOLLM2)
         if (ROOT / base).exists() and not (output / name / "model").exists():
             command = [sys.executable, "train_sft.py", "--config", "research/sft_words.yaml", f"model.name={base}"]

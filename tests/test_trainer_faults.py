@@ -134,7 +134,7 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert same_run(tmp_path / "enough", tmp_path / "run")
 
 
-def test_memory_that_ends_after_the_update_saves_nothing(tied_model, tmp_path, monkeypatch):
+def test_memory_ending_in_the_sync_saves_nothing(tied_model, tmp_path, monkeypatch):
     """In the probe of the second step; the weights are no longer those of the first."""
     sync = module.sync_engine
 

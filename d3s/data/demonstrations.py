@@ -5,6 +5,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
+from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
 from d3s.data.rows import read_field, require_text
@@ -24,7 +25,7 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
     if source.startswith("synthetic:"):
         task = find_task(source.removeprefix("synthetic:"))
         return task.demonstrations(data.limit or SYNTHETIC_SIZE, seed)
-    if source.startswith("reasoning-gym:"):
+    if source.startswith(PREFIX):
         raise UserError(f"data.path: {source} has no demonstrations; name a file, or synthetic:TASK")
     pairs = []
     for location, row in source_rows(source, data.split)[1]:

@@ -30,7 +30,8 @@ from d3s.distributed import all_gather_objects
 from d3s.loss import reads_reference
 from d3s.pretrained import weight_files
 
-Fingerprint = dict[str, str]  # hashes by the name of the content: data.path, `NAME of eval.data`, `module NAME`
+# hashes by the name of the content: data.path, `NAME of eval.data`, `module NAME`, `function NAME`
+Fingerprint = dict[str, str]
 GIVEN = "d3s.rewards.given"  # the module of functions that belong to none
 WEIGHTS, SETTINGS = "weights of model.name", "settings of model.name"
 REFERENCE = "weights of loss.reference"

@@ -45,7 +45,7 @@ def test_random_tokens_differ_in_their_rule_alone(part):
     assert differing(*(of_row(part, row) for row in rows)) == {"selector.tokens"}
 
 
-def test_parts_by_length_differ_in_their_model_and_its_limit_alone():
+def test_parts_by_length_differ_in_model_and_limit():
     short, long = (of_row(part, PAPER) for part in ("15 tokens", "200 tokens"))
     assert differing(short, long) == {"model.name", "rollout.max_completion_length"}
     assert long["rollout.max_completion_length"] == 400 and long["model.name"].endswith("wordy/model")

@@ -6,6 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
+from d3s.commands import evaluate
 from d3s.commands.eval import parse_arguments
 from d3s.commands.evaluate import main
 from d3s.commands.runs import find_run_model
@@ -30,10 +31,12 @@ def test_model_of_the_last_step_is_the_exported_one(tied_model, tmp_path, option
     assert (last / "config.json").read_bytes() == (tmp_path / "model/config.json").read_bytes()
 
 
-def test_evaluation_of_a_step_repeats_that_of_the_run(base_model, tmp_path):
+def test_evaluation_of_a_step_repeats_that_of_the_run(base_model, tmp_path, monkeypatch):
     """The same responses and intervals, for an intermediate step and for the trained model, with the run's options."""
     folder = tmp_path / "run"
-    options = ["checkpoint.every=1", "rollout.max_completion_length=48"]
+    options = ["checkpoint.every=1", "rollout.max_completion_length=48", "model.head_dtype=float32"]
+    build, heads = evaluate.build_engine, []
+    monkeypatch.setattr(evaluate, "build_engine", lambda *a, **o: heads.append(o["head_dtype"]) or build(*a, **o))
     train(base_model, folder, overrides=[*EVALUATION, *options])
     evaluated = {line["step"]: line for line in lines(folder / "eval.jsonl")}
     for step, words in ((2, ["--step", "2"]), (3, [])):
@@ -44,6 +47,7 @@ def test_evaluation_of_a_step_repeats_that_of_the_run(base_model, tmp_path):
         keys = result.keys() & evaluated[step].keys()
         assert {"pass@1", "pass@1_ci", "right", "mean_length", "reward"} <= keys
         assert {key: result[key] for key in keys} == {key: evaluated[step][key] for key in keys}
+    assert heads == ["float32"] * 2
     assert evaluated[2]["right"] != evaluated[0]["right"] and summary["settings"]["engine"] == "transformers"
 
 

@@ -141,7 +141,7 @@ def test_loading_needs_no_torch():
         ("eval.py --model m --data d --n 4 --k 8", "--k: got pass@8, expected at most", {"torch", "transformers"}),
     ],
 )
-def test_command_line_refuses_in_one_line_without_heavy_imports(command, refusal, heavy):
+def test_refusals_are_one_line_before_heavy_imports(command, refusal, heavy):
     """With exit code 2, before torch is imported."""
     code = (
         f"import os, runpy, sys; sys.argv = {command.split()}; os._exit = sys.exit\n"

@@ -99,7 +99,7 @@ def test_unreadable_golds_are_refused_with_their_count(tmp_path, monkeypatch):
     assert read(good, good) == [["7", "8"]] * 2
     assert read(path, good, *own) == [[row["answer"] for row in part] for part in (rows, rows[-2:])]
     assert read(path, good, "data.bad_rows=skip") == [["7", "8"]] * 2
-    for words in ([], ["--reward", "verify"]):
+    for words in ([], ["--reward", "verify"], ["--reward", "null"]):
         with pytest.raises(UserError, match=message):
             main(parse_arguments(["--model", "m", "--data", path, *words]), None)
 

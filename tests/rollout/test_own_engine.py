@@ -67,7 +67,7 @@ def test_guide_engine_trains_and_evaluates(tied_model, tmp_path, monkeypatch):
     assert len(lines(tmp_path / "out" / "precedence.jsonl")) == 4
 
 
-def test_what_ends_an_evaluation_is_no_failure_of_the_engine(tied_model, monkeypatch):
+def test_stopped_evaluation_is_no_engine_failure(tied_model, monkeypatch):
     class Stopped(Exception):
         pass
 
