@@ -301,8 +301,14 @@ def read_problems(path: str, count: int, held_out: int) -> tuple[list[tuple[str,
         from d3s.data.synthetic import TASKS
 
         task = TASKS[path.removeprefix("synthetic:")]
+        if task.reward:
+            raise SystemExit(f"{path}: its answers are judged by {task.reward}; nano_d3s.py compares texts and numbers")
         return tuple([row[:2] for row in task.draw(*which, seed=0)] for which in (("train", count), ("test", held_out)))
     rows = [(row["problem"], str(row["answer"])) for row in map(json.loads, Path(path).read_text().splitlines())]
+    if not 0 < held_out < len(rows):
+        raise SystemExit(
+            f"--held-out: got {held_out} of the {len(rows)} problems of {path}, expected 1 or more, and fewer"
+        )
     return rows[:-held_out], rows[-held_out:]
 
 

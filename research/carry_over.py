@@ -124,6 +124,10 @@ def main() -> None:
     parser.add_argument("--max-age", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
     arguments = parser.parse_args()
+    if missing := [str(path) for path in arguments.lengths or [] if not path.is_file()]:
+        parser.error(f"--lengths: no file {', '.join(missing)}")
+    if arguments.steps < 1:
+        parser.error(f"--steps: got {arguments.steps}, expected at least 1")
     logged = [json.loads(line) for path in arguments.lengths or [] for line in path.read_text().splitlines()]
     lengths = [len(record["tokens"]) for record in logged]
 

@@ -57,8 +57,11 @@ class Curve:
 
 
 def read_curves(paths: Sequence[Path]) -> list[Curve]:
-    """Read all runs, in rows. Raises UserError if there is none."""
-    return [curve for group in group_runs(load_runs(paths)) for run in group.runs for curve in _curves(run, group.name)]
+    """Read all runs, in rows. Raises UserError if there is none, or none with an evaluation."""
+    runs = [(run, group.name) for group in group_runs(load_runs(paths)) for run in group.runs]
+    if not (curves := [curve for run, name in runs for curve in _curves(run, name)]):
+        raise UserError(f"{paths[0]}: no run has an evaluation; set eval.data")
+    return curves
 
 
 def _curves(run: Run, row: str) -> list[Curve]:
@@ -100,7 +103,9 @@ def estimate(runs: Sequence[dict[str, np.ndarray]]) -> Estimate:
 
 def table(curves: Sequence[Curve], ks: Sequence[int], axis: str) -> str:
     """Pass@k of the rows at the largest budget of `axis` that all curves reach, against the first row, as Markdown."""
-    budget = min(curve.spent[axis][-1] for curve in curves)
+    ends = [curve.spent[axis][-1] for curve in curves]
+    budget, most = min(ends), max(ends)
+    reached = f"{budget:,.0f} to {most:,.0f}" if curves[0].part == "final" and most > budget else f"{budget:,.0f}"
     header, lines = ["row", "seeds"], {curve.row: [curve.row, ""] for curve in curves}
     for k in ks:
         rows: dict[str, dict[int, dict[str, np.ndarray]]] = {}  # row -> seed -> benchmark
@@ -113,7 +118,7 @@ def table(curves: Sequence[Curve], ks: Sequence[int], axis: str) -> str:
             gaps = [{name: x - reference[seed][name] for name, x in seeds[seed].items()} for seed in shared]
             lines[row][1] = str(len(seeds))
             lines[row] += [show(estimate(list(seeds.values()))), show(estimate(gaps), True) if gaps else "–"]
-    return f"At {budget:,.0f} {axis}, in %:\n\n{markdown(header, list(lines.values()))}\n"
+    return f"At {reached} {axis}, in %:\n\n{markdown(header, list(lines.values()))}\n"
 
 
 def report(curves: Sequence[Curve], ks: Sequence[int]) -> str:
@@ -129,7 +134,8 @@ def report(curves: Sequence[Curve], ks: Sequence[int]) -> str:
             whole = [curve for curve in chosen if counts[curve.row, curve.seed] == count]
             benchmarks[f"mean of {count} benchmarks"] = whole
         for name, group in benchmarks.items():
-            sections.append(f"## {model}: {name}, {part}, equal {axis}\n\n{table(group, ks, axis)}")
+            equal = "after its own" if part == "final" else "equal"
+            sections.append(f"## {model}: {name}, {part}, {equal} {axis}\n\n{table(group, ks, axis)}")
     return "\n".join(sections)
 
 

@@ -29,7 +29,7 @@ from research.row import BASES, COMMON, TEACHER, Row
 from research.rows import BY_NAME, HALF_WARMUP
 
 BASE_FILES = ("configs/tiny.yaml", "configs/ablation.yaml")
-SWEEP_SEED = 1000  # the compared seeds are below 100
+SWEEP_SEED = 1000  # the compared seeds are below
 SEEDS_PER_BASE = 10  # no two base models of a row share a seed, so their runs are independent
 RATES, RATE_FACTOR = (5e-5, 1e-4, 2e-4), 2
 CLIPS, CLIP_FACTOR = (0.01, 0.03, 0.09), 3  # GSPO's 3e-4 and 4e-4 are for thousands of tokens, not for 35

@@ -145,3 +145,17 @@ def test_nano_stops_at_the_end_tokens_of_model_and_tokenizer(gqa_model, tmp_path
 def test_nano_rewards_the_last_box(boxes, answer, decimal):
     text = " so ".join(rf"\boxed{{{box}{'.0' if decimal else ''}}}" for box in boxes)
     assert nano_d3s.reward(text, str(answer)) == float(boxes[-1:] == [answer])
+
+
+def test_nano_refuses_what_it_cannot_train_on(tmp_path):
+    """A file without problems to train on, and tasks whose answers are judged otherwise than as texts and numbers."""
+    path = tmp_path / "few.jsonl"
+    path.write_text("".join(json.dumps({"problem": f"{i}+1=", "answer": i + 1}) + "\n" for i in range(9)))
+    for data, held_out, problem in (
+        (path, 9, "got 9 of the 9"),
+        (path, 0, "got 0"),
+        ("synthetic:countdown", 9, "judged"),
+    ):
+        with pytest.raises(SystemExit, match=problem):
+            nano_d3s.read_problems(str(data), 64, held_out)
+    assert [len(part) for part in nano_d3s.read_problems(str(path), 64, 2)] == [7, 2]

@@ -110,10 +110,10 @@ def _overlaps(train: list[Problem], tests: dict[str, list[Problem]], config: Con
     trained = {tuple(problem.problem.split()) for problem in train}
     for name, source in name_sources(config.eval.data).items():
         if seen := sum(tuple(problem.problem.split()) in trained for problem in tests[name]):
-            yield (
-                f"{seen} of {len(tests[name])} problems of {name}, which is evaluated, are also trained on; "
-                f"data.decontaminate=[{source}] removes them from {config.data.label}"
-            )
+            remedy = f"data.decontaminate=[{source}] removes them from {config.data.label}"
+            if config.eval.split != "test":  # the only split that data.decontaminate reads
+                remedy = "train on other problems or evaluate others"
+            yield f"{seen} of {len(tests[name])} problems of {name}, which is evaluated, are also trained on; {remedy}"
 
 
 def encode_problems(

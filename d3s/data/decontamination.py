@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from d3s.data.problems import Problem
 
+_SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "≠": "/="})
+
 
 @dataclass(frozen=True)
 class Overlap:
@@ -43,7 +45,7 @@ def decontaminate(
 
 
 def _normalize(text: str, pattern: str = r"[^\W_]+|[-+*/^=<>]") -> str:
-    letters = (c for c in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(c))
+    letters = (c for c in unicodedata.normalize("NFKD", text.translate(_SIGNS)).lower() if not unicodedata.combining(c))
     return " ".join(re.findall(pattern, "".join(letters)))
 
 

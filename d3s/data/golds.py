@@ -67,7 +67,7 @@ def final_answer(gold: str) -> str:
         gold = read_gold(_parse(gold) if is_container else gold) or gold
         if boxes := find_boxes(gold):
             stated = extract(gold) or ()
-            gold = (stated[0] if len(stated) == 1 else boxes[-1][2] or "").strip()
+            gold = (" or ".join(reversed(stated)) or boxes[-1][2] or "").strip()
         if gold == before:
             break
     return gold

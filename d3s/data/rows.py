@@ -198,7 +198,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
     try:
         table = pyarrow.parquet.read_table(path)
         rows = table.to_pylist()
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # the others: what Python cannot hold
         raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     widen = _widening(table.schema)
     for number, row in enumerate(rows, start=1):

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from d3s.responses import after_thoughts
-from d3s.verifier.extraction import Extraction, extract_answer
+from d3s.verifier.extraction import Extraction, extract, extract_answer
 from d3s.verifier.pool import FormulaPool
 from d3s.verifier.verifier import FAILURES, Verifier
 
@@ -20,9 +20,10 @@ DRAW_S = 30.0  # in which a worker draws the problem again, a second for the slo
 
 def stated_answer(response: str, row: Mapping[str, Any], extraction: Extraction) -> str | None:
     """The final answer of a response to a problem; to one of reasoning-gym also the inside of the last `<answer>`."""
-    answer = extract_answer(response, extraction)
     if GYM not in row:
-        return answer
+        return extract_answer(response, extraction)
+    texts = extract(response, extraction) or ()
+    answer = texts[0] if len(texts) == 1 else None  # two alternatives are none
     if answer is None and (said := after_thoughts(response)) is not None:
         answer, end, _ = said.rpartition("<answer>")[2].partition("</answer>")
         answer = answer if end and "<answer>" in said else None

@@ -47,7 +47,9 @@ def extract_program(response: str, names: Iterable[str] = ()) -> str:
     names = set(names)
     answer = (after_thoughts(response) or "")[-MAX_ANSWER:]
     blocks = _blocks(answer, names)
-    defining = [i for i, (_, text) in enumerate(blocks) if names & set().union(*_defined(text))]
+    defined = [_defined(text) for _, text in blocks]
+    defining = [i for i, (made, _, variables) in enumerate(defined) if names & (made | variables)]
+    defining = defining or [i for i, (_, imported, _) in enumerate(defined) if names & imported]
     if not defining and (code := _code_between_prose(answer, names)) is not None:
         return code
     if not blocks:
@@ -126,11 +128,12 @@ def _without(text: str, indent: str) -> str:
     return ("\n" + text).replace("\n" + indent, "\n").strip("\n") + "\n"
 
 
-def _defined(program: str) -> tuple[set[str], set[str]]:
-    """The names that lines at the margin define: functions, classes and imports, and variables."""
+def _defined(program: str) -> tuple[set[str], set[str], set[str]]:
+    """The names that lines at the margin define: functions and classes, imports, and variables."""
     matches = DEFINITION.findall(program)
     imported = {word for _, _, names in matches for word in WORD.findall(names)}
-    return {made for made, _, _ in matches if made} | imported, {variable for _, variable, _ in matches if variable}
+    made, variables = ({match[i] for match in matches if match[i]} for i in (0, 1))
+    return made, imported, variables
 
 
 def _join(blocks: list[tuple[str, str]], last: int, names: set[str]) -> str:
@@ -138,8 +141,9 @@ def _join(blocks: list[tuple[str, str]], last: int, names: set[str]) -> str:
     defined = [_defined(text) for _, text in blocks]
     sources: dict[str, int] = {}  # the block of each name: the last one before, else the first one after
     for i in [*reversed(range(last + 1, len(blocks))), *range(last + 1)]:
-        made, variables = defined[i]
-        sources |= dict.fromkeys(made if i > last else made | variables, i)  # variables of a later block are of a use
+        made, imported, variables = defined[i]
+        usable = made | imported | (set() if i > last else variables)  # variables of a later block are of a use
+        sources |= dict.fromkeys(usable, i)
     kept, wanted = {last}, names | _used(blocks[last][1])
     while wanted:
         if (source := sources.get(wanted.pop(), last)) not in kept:

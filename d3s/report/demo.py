@@ -28,30 +28,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(results_table(evaluations[0], evaluations[-1]))
     console.print(f"\n{training_summary(steps)}\nPicture: {draw_demo_picture(options.run)}")
-    config, model = options.run / "config.yaml", options.run / "model"
+    config = options.run / "config.yaml"
     console.print(
         "\nCompare with plain GRPO:\n"
         f"  .venv/bin/python train.py --config {config} configs/method/grpo.yaml train.output_dir=runs/grpo\n"
         f"  .venv/bin/python -m d3s.report {options.run} runs/grpo\n"
         "Evaluate with more samples:\n"
-        f"  .venv/bin/python eval.py --model {model} --data synthetic:{evaluations[0]['data']} "
-        "--limit 256 --n 32 --k 1,8,32"
+        f"  .venv/bin/python eval.py --run {options.run} --limit 256 --n 32 --k 1,8,32"
     )
 
 
 def results_table(before: dict, after: dict) -> Table:
-    """Return a table of two lines of eval.jsonl: Pass@1, Pass@8, majority vote in % with 95 % intervals; length."""
-    n = before["n"]
+    """Return a table of two lines of eval.jsonl: Pass@k, majority vote in % with 95 % intervals; length."""
+    n, metrics = before["n"], [name for name in before if name.startswith(("pass@", "maj@")) and f"{name}_ci" in after]
     table = Table(
         title=f"Accuracy on {before['problems']} test problems, {n} samples each: % (95% interval)",
         caption=f"Maj@{n}: majority vote over the {n} samples; tokens: mean response length",
     )
     table.add_column("")
-    for heading in ("Pass@1", "Pass@8", f"Maj@{n}", "tokens"):
-        table.add_column(heading, justify="right")
+    for name in (*metrics, "tokens"):
+        table.add_column(name.replace("@n", f"@{n}").capitalize() if "@" in name else name, justify="right")
     for name, result in (("before D3S", before), ("after D3S", after)):
         cells = []
-        for metric in ("pass@1", "pass@8", "maj@n"):
+        for metric in metrics:
             low, high = result[f"{metric}_ci"]
             cells.append(f"{100 * result[metric]:.1f} ({100 * low:.1f}-{100 * high:.1f})")
         table.add_row(name, *cells, f"{result['mean_length']:.1f}")

@@ -107,8 +107,9 @@ def _tiles(group: Group) -> str:
         if panel.key.startswith("eval/"):
             _, y = run.curve(panel.key)
             end = final_estimate(group, panel.key)
-            values = f"<small>{format_value(y[0], 'share')} →</small> {format_value(y[-1], 'share')}"
-            interval = f" · 95% [{end.low:.3f}, {end.high:.3f}]" if end.low is not None else ""
+            start = f"<small>{format_value(y[0], 'share')} →</small> "
+            values = start + (format_value(y[-1], "share") if end else "–")
+            interval = f" · 95% [{end.low:.3f}, {end.high:.3f}]" if end and end.low is not None else ""
             tiles.append((f"{panel.title}, {panel.note}", values, f"step {run.curve(panel.key)[0][-1]:.0f}{interval}"))
     trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
     if trained is not None and generated:

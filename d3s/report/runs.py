@@ -163,9 +163,11 @@ def smooth(y: np.ndarray, window: int) -> np.ndarray:
 
 
 def finals(group: Group, key: str) -> list[float]:
-    """Return one final value per run: the last evaluation, or the mean over the last tenth of the steps."""
+    """Return a final value per run: the last evaluation after a step, or the mean over the last tenth of the steps."""
     values = []
     for x, y in group.curves(key):
+        if key.startswith("eval/") and x[-1] == 0:
+            continue
         tail = 1 if key.startswith("eval/") else max(1, round(LAST * len(x)))
         values.append(float(y[-tail:].mean()))
     return values

@@ -12,10 +12,9 @@ what they do not take; further keys of {rule: NAME, key: value} are keyword argu
 
 import inspect
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any
 
-from d3s.rewards.scored import Scored
+from d3s.rewards.scored import LARGEST, Scored
 
 Call = Callable[[dict[str, Any], dict[str, Any]], Any]  # (arguments by name, options) -> what the function returned
 OF_THE_CALL = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass
@@ -69,10 +68,10 @@ def from_verl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
 
 
 def _as_scored(value: Any) -> Any:
-    """A dictionary with `score` as a Scored, whose parts are its other finite numbers; other values themselves."""
+    """A dictionary with `score` as a Scored, whose parts are its other numbers; other values themselves."""
     if not isinstance(value, dict) or "score" not in value:
         return value
-    numbers = {k: v for k, v in value.items() if isinstance(v, bool | int | float) and isfinite(v)}
+    numbers = {k: v for k, v in value.items() if isinstance(v, bool | int | float) and abs(v) <= LARGEST}
     return Scored(value["score"], {k: v for k, v in numbers.items() if str(k).isidentifier() and k != "score"})
 
 

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -233,7 +233,7 @@ class Judge:
         return checked
 
     def _finish(self, done: Future[Any], checked: Future[Any], read: Callable[[Any], Any], call: _Call) -> None:
-        error = done.exception()
+        error = CancelledError() if done.cancelled() else done.exception()
         if isinstance(error, UserError):
             self._fail(checked, call, str(error))
             return

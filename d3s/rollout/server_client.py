@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 
@@ -14,6 +15,14 @@ HEALTH_INTERVAL_S, HEALTH_TIMEOUT_S, HEALTH_FAILURES = 5, 10, 3
 CHECK_TIMEOUT_S = 30  # for calls that take no time, of a server that is healthy and yet may hang
 
 
+def _loop_runs() -> bool:
+    """Whether this thread, such as a notebook's, has an event loop that runs, inside which no other can run."""
+    try:
+        return asyncio.get_running_loop().is_running()
+    except RuntimeError:
+        return False
+
+
 class ServerClient:
     """Calls the servers of one run, at most `max_requests` at once to each."""
 
@@ -22,7 +31,7 @@ class ServerClient:
         self._max_requests = max_requests
 
     def run(self, jobs: Callable[[aiohttp.ClientSession], list[Coroutine]]) -> None:
-        """Run coroutines concurrently in this thread; the first failure ends all.
+        """Run coroutines concurrently; the first failure ends all.
 
         Requests have no timeout, as the duration of a response is unknown. Health checks detect a server that hangs.
         """
@@ -39,7 +48,11 @@ class ServerClient:
                     check.cancel()
 
         try:
-            asyncio.run(run_all())
+            if _loop_runs():
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(asyncio.run, run_all()).result()
+            else:
+                asyncio.run(run_all())
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
 

@@ -56,7 +56,7 @@ def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
         problem = "not a regular file" if path.exists() else "no such file"
         raise UserError(f"{path}: {problem}; give a JSONL file of responses and answers")
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     rows = []
@@ -69,6 +69,8 @@ def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
             if bare and "response" not in row and "\\boxed" not in response and "\\fbox" not in response:
                 response = f"\\boxed{{{response}}}"
             answer = row["answer"] if "answer" in row else row["gold"]
+            if not isinstance(answer, str | int | float):
+                raise TypeError
         except (ValueError, KeyError, TypeError):
             raise UserError(
                 f'{path} line {number}: expected an object with "response" (or "prediction") and "answer" (or "gold")'

@@ -60,6 +60,8 @@ _GROUPS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _LETTER = re.compile(r"[A-Za-z]")
 _WORD = re.compile(r"[A-Za-z]{3}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_STATEMENT = re.compile(r"\\(?:neg|lnot|neq|to|implies|Rightarrow)(?![A-Za-z])|^\W*[a-zA-Z]\W*$")
+_ROUNDED = re.compile(r"\\dots\s*$|\\text\{\s*\(?\s*(?:to|rounded|correct)\b[^{}]{0,40}\}\s*$")  # after a decimal
 
 
 def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict:
@@ -138,7 +140,7 @@ def _exact_side(text: str) -> tuple[str, str]:
     sides = [side.strip() for side in split_top(text, "\\approx")]
     if not sides[0] or is_name(sides[0]):
         return sides[-1], ""
-    return sides[0], sides[-1] if len(sides) > 1 and parse_quantity(sides[-1]) else ""
+    return sides[0], _ROUNDED.sub("", sides[-1]) if len(sides) > 1 else ""
 
 
 def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
@@ -147,7 +149,11 @@ def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
     number = parse_quantity(exact)
     if number and claimed:
         return claims(claimed, number.value)
-    return formulas(rf"\approx {claim}", exact)
+    value, written = parse_structure(exact), parse_structure(claim)
+    if written.kind == "formula":
+        return formulas(rf"\approx {claim}", exact)
+    same_shape = value.kind == written.kind and len(value.items) == len(written.items)
+    return same_shape and all_of(_is_near(*pair, formulas) for pair in zip(value.items, written.items))
 
 
 # ------------------------------------------------------------------------------------------------------------ structure
@@ -155,7 +161,7 @@ def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
 
 def _equal_structures(gold_text: str, answer_text: str, comparison: Comparison) -> Verdict:
     gold, answer = parse_structure(gold_text), parse_structure(answer_text)
-    if _has_other_name(gold, answer):
+    if _has_other_name(gold, answer) or _has_other_word(gold, answer):
         return False
     gold, answer = _without_names(gold), _without_names(answer)
     gold = _as_list_of_tuples(gold, "[]")
@@ -218,6 +224,13 @@ def _has_other_name(gold: Structure, answer: Structure) -> bool:
         return False
     known, given = ([named[0] for named in map(assignment, x.items) if named] for x in (gold, answer))
     return bool(known) and not all(any(same_name(name, other) for name in known) for other in given)
+
+
+def _has_other_word(gold: Structure, answer: Structure) -> bool:
+    """Does one say "and" where the other says "or", of statements? Of values, as of solutions, both mean a list."""
+    names = {named[0] for named in map(assignment, gold.items) if named}
+    statements = len(names) > 1 or any(map(_STATEMENT.search, gold.items))
+    return statements and {gold.signs, answer.signs} == {("and",), ("or",)}
 
 
 def _without_names(structure: Structure) -> Structure:

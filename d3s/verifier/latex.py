@@ -22,8 +22,10 @@ MAX_LENGTH = 1_500  # characters of one formula
 MAX_NESTING = 50
 MAX_DIGIT_RUN = 1_000
 MAX_LOG10 = 5_000.0  # of any intermediate value
+EXACT_LOG10 = 40.0  # below which powers and factorials are evaluated to bound what contains them
 MAX_NODES = 1_500
 MAX_TERMS = 5_000  # of a finite sum or product
+OF_MANY_TERMS = sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit
 GROWING = (sympy.Pow, sympy.exp, HyperbolicFunction)  # values may be far larger than their arguments
 
 
@@ -37,6 +39,7 @@ _ACCENTED = re.compile(
     r"\{?\s*([A-Za-z]{1,12})\s*\}?(?:_(?:\{([^{}]{1,20})\}|([0-9A-Za-z])))?"
 )
 _SUBSCRIPT = re.compile(r"(?<!\\lim)(?<!\\sum)(?<!\\int)(?<!\\prod)(?<!\\log)_\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
+_VECTOR_NAME = re.compile(r"_\{(?:vec|hat|overrightarrow)")
 _PRIMED = re.compile(
     r"((?:\\[A-Za-z]+|[A-Za-z]))(?:_(?:\{([0-9A-Za-z]*)\}|([0-9A-Za-z])))?(?:\^\{?\s*((?:\\prime\s*)+|'+)\}?|('+))"
 )
@@ -58,8 +61,12 @@ _DIFFERENTIAL = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*(?:d|\\partial)|d
 _LETTER_D = re.compile(
     r"(_\{[^{}]*\}|_[A-Za-z]|\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+)|d(?=\s*(?:[A-Za-z(]|\\[A-Za-z]))"
 )
-_MIXED = re.compile(r"(?<![0-9.^_{])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
-_FUNCTION = r"\\(?:ln|log|sin|cos|tan|cot|sec|csc|exp)(?![A-Za-z])"
+_MIXED = re.compile(r"(?<![0-9.^_])([0-9]+)\s*\\frac\{([0-9]+)\}\{([0-9]+)\}")
+_FUNCTION = r"\\(?:ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])"
+_ATOM = (
+    rf"(?:[0-9.]++|[A-Za-z]|\\(?:pi|{'|'.join(GREEK)})(?![A-Za-z])|\\frac\s*{_GROUP}\s*{_GROUP}"
+    rf"|\\sqrt\s*(?:\[[^\[\]]*\]\s*)?{_GROUP}|\|[^|]*\|)!?(?:\s*[_^]\s*{_GROUP}){{0,2}}"
+)
 _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?<![0-9_^])([0-9]{1,3})((?:[, ][0-9]{3})+)(?![0-9])", lambda m: m[1] + re.sub("[, ]", "", m[2])),
     (r"\{((?:[^{}\\]|\\(?!choose))++)\\choose\s([^{}]++)\}", r"\\binom{\1}{\2}"),
@@ -67,10 +74,10 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?:\{\})?[_^]\{?([0-9]{1,4})\}?\s*C\s*_\{?([0-9]{1,4})\}?(?![0-9])", r"\\binom{\1}{\2}"),
     (r"^\s*([0-9]{1,4})\s*C\s*([0-9]{1,4})\s*$", r"\\binom{\1}{\2}"),
     (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
-    (  # `\ln 3/\ln 2` is a quotient of functions
-        rf"({_FUNCTION}(?:\s*[_^]\s*{_GROUP}){{0,2}})\s*((?:[0-9.]|[A-Za-z]|\\(?:pi|{'|'.join(GREEK)})(?![A-Za-z]))+)"
-        rf"\s*/\s*(?=[0-9.]*\s*{_FUNCTION})",
-        r"(\1(\2))/",
+    (  # `\ln 3/\ln 2` is a quotient of functions, `\ln 2\cdot 3` a product: the sign ends an argument without brackets
+        rf"({_FUNCTION}(?:\s*[_^]\s*{_GROUP}){{0,2}})\s*(\{{[^{{}}]*\}}|{_ATOM}(?:\s*{_ATOM})*+)"
+        rf"(?=\s*(?:/\s*[0-9.]*\s*{_FUNCTION}|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|\*))",
+        r"(\1(\2))",
     ),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
     (r"\\exp\s*\{", r"e^{"),
@@ -90,7 +97,13 @@ _CHOSEN = re.compile(
     r"(?<![A-Za-z\\])([CA])_(?:\{([0-9]{2,4})\}|([2-9]))\s*\^(?:\{([0-9]{1,4})\}|([0-9]))"
     r"|(?:\{\})?_\{?([0-9]{1,4})\}?\s*P\s*_\{?([0-9]{1,4})\}?(?![0-9])"
 )
-_TWO_EXPONENTS = re.compile(r"\^\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*\^")  # an error in TeX, read in two ways
+# Read as something else by latex2sympy: dots, `n!!` (not `(n!)!`), two exponents (an error of TeX, with two readings),
+# a derivative `(x^2)'`, a product of two vectors, which does not commute.
+_ARROW = r"\\(?:vec|overrightarrow|hat)\s*(?:\{[^{}]*\}|[A-Za-z])"
+_MISREAD = re.compile(
+    r"\\dots|!\s*!|\^\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*\^|[)\]}]\s*(?:'|\^\s*\{?\s*(?:'|\\prime))"
+    rf"|{_ARROW}\s*\\times\s*{_ARROW}"
+)
 _NAME = re.compile(r"(?<![A-Za-z\\])[A-Za-z]")
 _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 
@@ -98,13 +111,9 @@ _TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 @lru_cache(maxsize=4096)
 def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixBase:
     """Parse a normalized formula into a sympy object, not yet evaluated. Raises UnreadableError."""
-    if (
-        len(text) > MAX_LENGTH
-        or _nesting(text) > MAX_NESTING
-        or re.search(rf"[0-9]{{{MAX_DIGIT_RUN}}}|!\s*!\s*!", text)
-    ):
+    if len(text) > MAX_LENGTH or _nesting(text) > MAX_NESTING or re.search(rf"[0-9]{{{MAX_DIGIT_RUN}}}", text):
         raise UnreadableError("too long")
-    if not text.replace("°", "").isascii() or "\\dots" in text or _TWO_EXPONENTS.search(text):
+    if not text.replace("°", "").isascii() or _MISREAD.search(text):
         raise UnreadableError("not a formula")
     source = _to_latex2sympy(text, natural_log)
     if re.search(r"[0-9]\s*_|\\end\s*\{\w+\}\s*[0-9]", source) or _MISPLACED_NUMBER.search(
@@ -119,7 +128,22 @@ def parse_formula(text: str, natural_log: bool = False) -> sympy.Basic | MatrixB
 
 
 class _Parser(_Latex2Sympy):
-    """latex2sympy's parser, which takes the common divisor of two names for 1, that of polynomials."""
+    """latex2sympy's parser without two of its readings.
+
+    It adds a fraction to an integer before it, also to a binomial coefficient (`\\binom{4}{2}\\frac{1}{2}`), and takes
+    the common divisor of two names for 1, that of polynomials.
+    """
+
+    def convert_postfix_list(self, arr, i=0):
+        first = self.convert_postfix(arr[i])
+        last = i == len(arr) - 1
+        if isinstance(first, list) and len(first) == 1 and not last:  # d/dx before what it derives
+            return sympy.Derivative(self.convert_postfix_list(arr, i + 1), first[0])
+        if last or not isinstance(first, (sympy.Expr, MatrixBase)):
+            return first
+        rest = self.convert_postfix_list(arr, i + 1)
+        is_matrix = any(getattr(factor, "is_Matrix", False) for factor in (first, rest))
+        return (self.mat_mul_flat if is_matrix else self.mul_flat)(first, rest)
 
     def handle_gcd_lcm(self, f, args):
         if any(arg.free_symbols for arg in args):
@@ -205,6 +229,7 @@ def _with_constants(formula: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBa
     """
     if isinstance(formula, MatrixBase):
         return formula.applyfunc(_with_constants)
+    formula = formula.xreplace({a: size for a in formula.atoms(sympy.Abs) if (size := _size(a.args[0])) is not None})
     bound = {v for node in formula.atoms(sympy.Sum, sympy.Product, sympy.Integral) for v in node.variables}
     changes: dict = {s: I for s in formula.free_symbols if s.name == "i" and s not in bound}
     changes |= {f: Rational(str(f)) for f in formula.atoms(sympy.Float)}
@@ -213,6 +238,16 @@ def _with_constants(formula: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBa
     odd_roots = (p for p in formula.atoms(sympy.Pow) if is_odd_root(p.exp) and not p.free_symbols)
     real_roots = {p: (-1) ** p.exp.p * (-p.base) ** p.exp for p in odd_roots if p.base.is_extended_negative}
     return formula.xreplace(real_roots) if real_roots else formula
+
+
+def _size(inside: sympy.Basic) -> sympy.Expr | None:
+    """What bars around it mean: the determinant of a square matrix, the length of a vector; None: absolute value."""
+    if isinstance(inside, MatrixBase):
+        return inside.det() if inside.is_square else sympy.sqrt(sum(x**2 for x in inside))
+    if any(_VECTOR_NAME.search(name.name) for name in inside.free_symbols):
+        factor, vector = inside.as_coeff_Mul()
+        return abs(factor) * sympy.Symbol(f"length{vector}")
+    return None
 
 
 def is_odd_root(exponent: sympy.Expr) -> bool:
@@ -244,7 +279,7 @@ def written_digits(e: sympy.Expr) -> int:
 def _log10(e: sympy.Basic) -> float:
     """Bound log10 of a constant and of its reciprocal from above. Raises UnreadableError above MAX_LOG10."""
     if e.is_Rational:
-        bound = max(abs(e.p).bit_length(), e.q.bit_length()) * math.log10(2)
+        bound = math.log10(max(abs(e.p), e.q))
     elif not e.args:
         bound = 1.0
     else:
@@ -262,4 +297,5 @@ def _log10(e: sympy.Basic) -> float:
             bound = max(parts, default=1.0)
     if not bound <= MAX_LOG10:
         raise UnreadableError("too large")
-    return bound
+    is_short = bound < EXACT_LOG10 and isinstance(e, (sympy.Pow, sympy.factorial)) and not e.has(*OF_MANY_TERMS)
+    return _log10(value) if is_short and (value := e.doit()).is_Rational else bound  # of an exponent every digit counts

@@ -69,7 +69,8 @@ _FRACTION_START = re.compile(r"\\(frac|binom)\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A
 _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
-_SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}")
+_SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}(?!\s*[0-9])")
+_ROOT_SIGN = re.compile(r"([√∛∜])\s*([0-9]+(?:\.[0-9]+)?)")
 _DEGREES = re.compile(
     r"\s*\^\s*(?:\\circ(?![A-Za-z])|\{\s*\\circ\s*\}|°|\{\s*[°o]\s*\})|\\circ(?![A-Za-z])\s*$|(?<=[0-9}])\s*\\deg(?![A-Za-z])"
 )
@@ -131,6 +132,7 @@ def normalize(text: str) -> str:
     if has_hidden_characters(text):
         return ""
     if not text.isascii():
+        text = _ROOT_SIGN.sub(r"\1{\2}", text)
         text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(SUPERSCRIPTS[c] for c in m.group()) + "}", text)
         text = _SUBSCRIPT.sub(lambda m: "_{" + "".join(SUBSCRIPTS[c] for c in m.group()) + "}", text)
         text = _HAN_LEAD.sub("", text.translate(_TRANSLATE))

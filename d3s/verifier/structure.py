@@ -68,7 +68,7 @@ class Structure:
     kind: list (unordered), groups (list of lists), bracket (tuple or interval), set, union, matrix, relation, formula,
     piecewise (values and conditions in turn).
     style: the brackets of a bracket, such as `[)`; the size of a matrix, such as `2x3`, or `det2x2` of a determinant.
-    signs: the signs between the items of a relation.
+    signs: the signs between the items of a relation, the words between those of a list.
     """
 
     kind: str
@@ -97,7 +97,7 @@ def parse_structure(text: str) -> Structure:
         return Structure("formula", (text,))
     if len(pieces) > 1:
         is_union = separators == {"or"} and all(_has_inequality(piece) for piece in pieces)
-        return Structure("union" if is_union else "list", tuple(pieces))
+        return Structure("union" if is_union else "list", tuple(pieces), signs=tuple(sorted(separators)))
     text = pieces[0] if pieces else text
     return (
         _parse_brackets(text)

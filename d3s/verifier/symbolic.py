@@ -60,6 +60,8 @@ def to_set(text: str) -> sympy.Set:
         return sympy.FiniteSet(*[_parse_real(item) for item in items])
     if structure.kind == "bracket" and len(items) == 2:
         start, end = (_parse_real(item) for item in items)
+        if (start.is_infinite and structure.style[0] == "[") or (end.is_infinite and structure.style[1] == "]"):
+            raise UnreadableError("infinity is no number")
         return sympy.Interval(start, end, structure.style[0] == "(", structure.style[1] == ")")
     if structure.kind == "relation":
         if (interval := interval_of(structure)) is not None:
@@ -123,11 +125,21 @@ def _equal_by_rounding(gold: str, answer_value: sympy.Expr, answer: str, gold_va
 
 
 def _is_near(claim: str, exact: str) -> bool:
-    """Is a written number an approximation of a formula? True where the formula has no real value to tell."""
-    formula = _done(parse_formula(exact))
+    """Is a written number or formula an approximation of a formula? True where that has no real value to tell."""
+    value = _real_value(exact)
+    if value is None:
+        return True
+    if claimed := parse_quantity(claim.strip()):
+        return claims(claimed, value)
+    about = _real_value(claim)
+    return about is not None and abs(about - value) <= abs(value) / 100
+
+
+def _real_value(text: str) -> Fraction | None:
+    """The value of a formula without names, to 40 digits; None for any other."""
+    formula = _done(parse_formula(text))
     value = None if formula.free_symbols or not isinstance(formula, sympy.Expr) else evaluate(formula, 40)
-    claimed = parse_quantity(claim.strip())
-    return value is None or value.has(I) or claimed is None or claims(claimed, Fraction(str(value)))
+    return None if value is None or value.has(I) else Fraction(str(value))
 
 
 def _links(sides: list[str], signs: list[str], natural_log: bool) -> list[Link]:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 
 from d3s.common import UserError
 from d3s.verifier.equivalence import equivalent
@@ -53,6 +53,7 @@ class Verifier:
         self._lock = threading.Lock()
         self._stats: Counter[str] = Counter()
         self._jobs: OrderedDict[tuple[str, str], Future[str]] = OrderedDict()
+        self._unfinished: set[Future[float]] = set()
 
     def submit(self, response: str, answer: str) -> Future[float]:
         """Start scoring one response: a Future of 1.0 or 0.0 that never raises. Returns immediately."""
@@ -69,6 +70,8 @@ class Verifier:
         verdict = all_of(verdicts)  # all boxes of one statement must be right
         if verdict is not None:
             return self._finish(result, verdict)
+        with self._lock:
+            self._unfinished.add(result)
         self._compare(answer, [text for text, verdict in zip(texts, verdicts) if verdict is None], result)
         return result
 
@@ -87,6 +90,9 @@ class Verifier:
 
     def close(self) -> None:
         """Wait for the submitted responses and end the workers."""
+        with self._lock:
+            unfinished = set(self._unfinished)
+        wait(unfinished)
         self._pool.close()
 
     def __enter__(self) -> "Verifier":
@@ -132,6 +138,8 @@ class Verifier:
     def _finish(self, result: Future[float], right: bool) -> Future[float]:
         self._count("decided")
         result.set_result(1.0 if right else 0.0)
+        with self._lock:
+            self._unfinished.discard(result)
         return result
 
 

@@ -62,7 +62,7 @@ def test_line_has_curves_and_counts(tmp_path, capsys):
     # two of four samples: 1 - C(4 - c, 2) / C(4, 2) = 0, 1/2, 5/6, 1, 1
     assert [float(x) for x in training["pass@2"].split()] == pytest.approx([1 / 4, 2 / 3, 11 / 12], abs=1e-5)
     assert (final["part"], final["steps"], final["pass@1"], final["right"]) == ("final", "4", "0.875", "3;4")
-    assert "## m: aime, final, equal steps" in capsys.readouterr().out
+    assert "## m: aime, final, after its own steps" in capsys.readouterr().out
 
 
 def test_difference_is_paired_by_seed_and_problem(tmp_path):

@@ -30,6 +30,15 @@ def make_config(tmp_path):
     return make
 
 
+def test_signs_of_arithmetic_count_however_they_are_written(make_config, tmp_path):
+    texts = "What is 12-3?", "What is 12×3?", "Is x≤3?"
+    train = write_rows(tmp_path / "signs.jsonl", [{"problem": text, "answer": "1"} for text in texts])
+    rows = [{"problem": text, "answer": "1"} for text in ("what is 12−3", "what is 12÷3", "is x<=3", "is x≥3")]
+    benchmark = write_rows(tmp_path / "benchmark.jsonl", rows)
+    problems = read_problems(make_config(f"data.path={train}", f"data.decontaminate=[{benchmark}]"))
+    assert [problem.problem for problem in problems.train] == ["What is 12×3?"]
+
+
 def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
     rows = [{"problem": text, "answer": "1"} for text in ("A A!", "aaa", "AAAA", "unrelated")]
     benchmark = write_rows(tmp_path / "benchmark.jsonl", rows)
@@ -65,6 +74,13 @@ def test_trained_problems_in_evaluations_are_counted(make_config, tmp_path):
     )
     notes = read_problems(make_config(f"eval.data=[{path}]", remedy)).notes
     assert notes[0].startswith("decontamination removed 2 of 10") and not any("also trained on" in n for n in notes)
+    # The option reads the test split, so it removes nothing of another one.
+    notes = read_problems(
+        make_config(
+            "data.path=synthetic:precedence", "data.limit=9", "eval.data=[synthetic:precedence]", "eval.split=train"
+        )
+    ).notes
+    assert notes[-1].endswith("are also trained on; train on other problems or evaluate others")
 
 
 @pytest.mark.parametrize(("max_prompt_length", "prompt_budget", "dropped"), [(5, 8, 1), (8, 5, 2)])

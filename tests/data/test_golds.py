@@ -53,6 +53,10 @@ def test_wrapped_golds_are_themselves(answer, text, container):
     assert final_answer(read_gold(gold)) == answer and gold_problem(answer) == ""
 
 
+def test_alternatives_of_a_gold_stay_alternatives():
+    assert final_answer(r"So \boxed{5} or \boxed{6}.") == "5 or 6"
+
+
 def test_fields_of_other_types_are_read():
     golds = {"a\n#### 42": "42", "#### -1,234,567": "-1234567", "#### (1,2)": "(1,2)", "#### 3\nso #### 4": "4"}
     assert {field: read_gold(field) for field in golds} == golds

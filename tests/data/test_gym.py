@@ -70,6 +70,7 @@ def test_tasks_have_disjoint_splits_and_their_own_scores(task, reward):
             problem.answer,
             "",
             f"<think><answer>{problem.answer}</answer>",
+            rf"\boxed{{zzz}} or \boxed{{{problem.answer}}}",
         )
         pending = [reward.submit(text, problem.answer, problem.row) for text in (*right, *wrong)]
         scores = [outcome().reward for outcome in pending]

@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from hypothesis import given
@@ -87,6 +89,13 @@ def test_bad_files_are_refused_with_location(tmp_path, suffix, content, expected
     message = str(caught.value)
     assert message.startswith(str(path)) and expected in message
     assert "\n" not in message and len(message) < len(str(tmp_path)) + 260
+
+
+def test_values_that_python_cannot_hold_are_refused(tmp_path):
+    late = pyarrow.array([3_000_000], pyarrow.int32()).cast(pyarrow.date32())
+    pyarrow.parquet.write_table(pyarrow.table({"problem": ["1+1"], "day": late}), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=r"x.parquet: not a readable Parquet file .date value"):
+        load_problems(str(tmp_path / "x.parquet"))
 
 
 def test_only_regular_files_are_read(tmp_path):

@@ -36,6 +36,7 @@ SHAPES = {
     "prose around a block": lambda p: f"Here is the function.\n\n{fenced(p)}\nIt doubles x, so double(3) is 6.\n",
     "output after it": lambda p: fenced(p) + "\nIt prints\n\n" + fenced("6\n", ""),
     "use after it": lambda p: fenced(p) + "\nUse it:\n\n" + fenced("result = double(3)\nprint(result, input())\n"),
+    "test after it": lambda p: fenced(p) + fenced("from solution import double\n\nassert double(2) == 4\n"),
     "draft before it": lambda p: f"First:\n\n{fenced(DRAFT)}\nThat is wrong.\n\n{fenced(p)}",
     "draft in thought": lambda p: f"<think>\nSay {fenced(DRAFT)} or so.\n</think>\n{fenced(p)}",
     "thought, then bare": lambda p: f"<think>{DRAFT}</think>\n{p}",

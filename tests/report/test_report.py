@@ -98,4 +98,8 @@ def test_demo_command_prints_results_and_next_commands(tmp_path, capsys):
     demo([str(run)])
     out = capsys.readouterr().out
     assert "before D3S" in out and f"Picture: {run / 'report.png'}" in out and (run / "report.png").exists()
-    assert f"python -m d3s.report {run} runs/grpo" in out
+    assert f"python -m d3s.report {run} runs/grpo" in out and f"eval.py --run {run} --limit" in out
+    lines = (run / "eval.jsonl").read_text().replace("pass@8", "pass@4")  # of eval.k=[1,4]
+    (run / "eval.jsonl").write_text(lines)
+    demo([str(run)])
+    assert "Pass@4" in (out := capsys.readouterr().out) and "Pass@8" not in out

@@ -137,6 +137,10 @@ def test_single_run_has_intervals_over_problems(tmp_path):
     low, high = record["pass@8_ci"]
     assert row["Pass@8 after"] == f"{record['pass@8']:.3f} [{low:.3f}, {high:.3f}]"
     assert "[" not in row["reward"] and budget_tables(groups) == []
+    first = (tmp_path / "run/eval.jsonl").read_text().splitlines(keepends=True)[0]
+    (tmp_path / "run/eval.jsonl").write_text(first)
+    row = columns(final_table(group_runs(load_runs([tmp_path / "run"]))), 0)
+    assert row["Pass@8 before"] != "–" and row["Pass@8 after"] == "–"
 
 
 def write_evaluations(run, name, points, seed=0, **fields):

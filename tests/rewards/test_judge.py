@@ -103,6 +103,13 @@ class Stuck(Doubles):
         return Future()
 
 
+class Cancels(Doubles):
+    def submit(self, response, answer):
+        future = Future()
+        threading.Timer(0.01, future.cancel).start()
+        return future
+
+
 class NoFuture(Doubles):
     def submit(self, response, answer):
         return 1.0
@@ -206,6 +213,7 @@ def test_a_function_is_called_once_at_a_time_in_order(make):
         ("exits", r" raised SystemExit: 3 \(test_judge.py, line \d+\) on problem"),
         ("returns_text", " returned '1.0', expected a finite number .* on problem"),
         ("NoFuture", ".submit returned a float, expected a Future on problem"),
+        ("Cancels", " raised CancelledError on problem"),
     ],
 )
 def test_failures_name_function_and_problem_or_count_as_zero(make, name, reason, capsys):

@@ -1,5 +1,6 @@
 """Servers that answer by hand (helpers/fake_server.py): calls, refusals, weights by NCCL, failures in one sentence."""
 
+import asyncio
 import threading
 import time
 from unittest.mock import MagicMock
@@ -55,6 +56,17 @@ def test_error_answers_are_one_sentence(fake_server, answer, message):
     with pytest.raises(UserError) as error:
         call(address, "/path")
     assert str(error.value) == f"{address} (rollout.servers): {message}"
+
+
+def test_notebook_calls_beside_its_own_event_loop(fake_server):
+    address, answers = fake_server
+    answers["/path"] = 401, {"error": "Unauthorized"}
+
+    async def cell():
+        call(address, "/path")
+
+    with pytest.raises(UserError, match="answered /path with 401"):
+        asyncio.run(cell())
 
 
 @pytest.mark.parametrize("path", ["/server_info", "/collective_rpc", "/reset_prefix_cache"])

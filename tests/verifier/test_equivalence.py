@@ -40,7 +40,10 @@ EQUAL = {  # gold answer: equal answers
     "(a b c, d)": ("(c b a, d)",), "1.414": (r"\sqrt2", r"\frac{1414}{1000}"), "100,200": ("100200", "200, 100"),
     r"2^{25} \cdot 26!": (r"26! \cdot 2^{25}", r"26!\,2^{25}", r"13 \cdot 2^{26} \cdot 25!"),
     r"\begin{pmatrix}1&2\\3&4\end{pmatrix}": ("[[1,2],[3,4]]",), r"\$5": ("5 dollars", "5"), "$5$": ("5 cents",),
-    r"\$5 million": (r"5\text{ million dollars}",),
+    r"\$5 million": (r"5\text{ million dollars}",), "3": (r"\sqrt{9} \approx 3.0", r"3 \approx 2(1.5)", "‑(−3)"),
+    r"(\sqrt2,1)": (r"(\sqrt2,1) \approx (1.41,1)",), r"\sqrt2": (r"\sqrt2 \approx 1.41\ldots",),
+    "x=2 and x=3": ("x=2 or x=3",), r"\sqrt2 \text{ and } -\sqrt2": (r"\sqrt2 \text{ or } -\sqrt2",),
+    r"|2\vec{a}|": (r"2|\vec a|",), r"p \land q": (r"q \land p",),
 }  # fmt: skip
 DIFFERENT = {  # gold answer: unequal answers
     r"\frac{1}{m}t": ("t", r"\frac1t m", r"\frac{1}{m}"), "11a+c": ("7=11a+c", "7"),
@@ -58,6 +61,11 @@ DIFFERENT = {  # gold answer: unequal answers
     "0": (r"0\text{ false}", "0 wrong", r"0\text{ or more}"),
     r"n \equiv 2 \pmod 5": (r"n \equiv 3 \pmod 5", r"n \equiv 2 \pmod 6"), "E": ("e", r"\mathrm{E}*2", "I"),
     r"2\sqrt{2}\text{ m}": (r"2\sqrt{2}\text{ cm}", r"2\sqrt{2}\text{ m}^2"), r"\$5": (r"5\text{ cents}", "€5", r"5\%"),
+    r"\sqrt2": [rf"\sqrt2 \approx {claim}" for claim in (r"1.41 \text{ or } 6", "3+1", r"\text{no}", "(1.41,1)")],
+    r"p \land\neg q": (r"p \lor\neg q",), r"x \neq 1 and x \neq 2": (r"x \neq 1 or x \neq 2",),
+    r"2\vec a": (r"|2\vec a|",), "x=2 and y=3": ("x=2 or y=3",), r"2\hat i + 3\hat j": (r"|2\hat i + 3\hat j|",),
+    r"[5,\infty)": (r"[5,\infty]", r"[5,6] \cup [6,\infty]"),
+    r"\begin{pmatrix}2\\3\end{pmatrix}": (r"|\begin{pmatrix}2\\3\end{pmatrix}|",),
     r"5\text{ cents}": (r"\$5",), "5 km": ("$5",), "": ("", " ", "5"), " ": ("",),
 }  # fmt: skip
 

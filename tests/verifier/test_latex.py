@@ -34,6 +34,31 @@ def test_formulas_are_those_built_by_hand() -> None:
     assert Matrix(matrix) == Matrix([[1, Rational(1, 2)], [x, -I]])
 
 
+PRODUCTS = {  # of whole numbers from 2 to 9: the formula, its value
+    r"\ln %d\cdot %d+0\cdot %d": lambda a, b, c: math.log(a) * b,
+    r"\sin %d\times\cos\frac{%d}{%d}": lambda a, b, c: math.sin(a) * math.cos(b / c),
+    r"\arctan\sqrt{%d}\cdot %d!*%d": lambda a, b, c: math.atan(math.sqrt(a)) * math.factorial(b) * c,
+    r"\log_{%d}%d\cdot\log_3 %d": lambda a, b, c: math.log(b, a) * math.log(c, 3),
+    r"%d^{%d}\sqrt{%d}7^{2}": lambda a, b, c: a**b * math.sqrt(c) * 49,
+    r"\sum_{k=1}^{%d}%dk+%d": lambda a, b, c: a * (a + 1) * b / 2 + c,
+    r"\int_{0}^{%d}%dx\,dx+%d": lambda a, b, c: a * a * b / 2 + c,
+    r"\binom{%d}{1}\frac{%d}{%d}": lambda a, b, c: a * b / c,
+    r"%d\binom{%d}{1}\binom{%d}{2}": lambda a, b, c: a * b * c * (c - 1) / 2,
+    r"\frac{%d\frac{1}{9}}{%d}+%d": lambda a, b, c: (a + 1 / 9) / b + c,
+    r"√%d%d+%d": lambda a, b, c: math.sqrt(10 * a + b) + c,
+    r"2^{%d^{2^{1}}}+%d-%d": lambda a, b, c: 2.0 ** (a * a) + b - c,
+    r"|\begin{pmatrix}%d&%d\\1&%d\end{pmatrix}|": lambda a, b, c: a * c - b,
+}
+
+
+@pytest.mark.parametrize("text", PRODUCTS)
+@given(st.tuples(*[st.integers(2, 9)] * 3))
+@settings(max_examples=8, deadline=None)
+def test_products_have_their_value(text: str, numbers: tuple[int, int, int]) -> None:
+    value = parse_formula(normalize(text % numbers)).doit()
+    assert float(sympy.re(value)) == pytest.approx(PRODUCTS[text](*numbers)), text % numbers
+
+
 def test_names_are_symbols_of_their_own() -> None:
     other = {"I": "i", "E": "e", r"\gamma": "0.5772156649", "a_1": "a_2", "x'": "x", r"\hat{x}": r"\bar{x}", "X": "x",
              r"\lambda_{red}": r"\lambda", "a_{12}": "a_{13}"}  # fmt: skip
@@ -48,7 +73,7 @@ UNREADABLE = [
     "", "1 2", r"\sqrt{7}1", "x2", "1+@", "x" * (latex.MAX_LENGTH + 1), "é", r"1,\dots ,5", "9" * 1_000, "5!!!",
     "(" * (latex.MAX_NESTING + 1) + "1", "9^{9^{9^9}}", "(10^{10})!", r"\binom{10^9}{10^8}", r"\exp(\exp(100))",
     rf"\sum_{{k=1}}^{{{latex.MAX_TERMS + 2}}} k", "+".join(f"x_{{{i}}}" for i in range(400)), r"\frac{1}{9^{9^9}}",
-    "10000!",
+    "10000!", "n!!", "(x^2)'", r"\frac{x}{3}'", r"\vec u\times\vec v",
 ]  # fmt: skip
 
 

@@ -11,9 +11,11 @@ FORMULAS += [r"\begin{pmatrix}1&2\\3\end{pmatrix}", r"\begin{array}{c}1\\2\end{a
 PIECEWISE = Structure("piecewise", ("x", "x>0", "-x", "x<0"))
 STRUCTURES = {text: Structure("formula", (text,)) for text in FORMULAS} | {
     "((5))": Structure("formula", ("5",)), "1, 2": Structure("list", ("1", "2")),
-    "1; 2; 3": Structure("list", ("1", "2", "3")), "1, 2, and 3": Structure("list", ("1", "2", "3")),
-    r"1 \text{ or } 2": Structure("list", ("1", "2")), "x < 1 or x > 2": Structure("union", ("x < 1", "x > 2")),
-    "x < 1 and x > 2": Structure("list", ("x < 1", "x > 2")), "x < 1, x > 2": Structure("list", ("x < 1", "x > 2")),
+    "1; 2; 3": Structure("list", ("1", "2", "3")), "1, 2, and 3": Structure("list", ("1", "2", "3"), signs=("and",)),
+    r"1 \text{ or } 2": Structure("list", ("1", "2"), signs=("or",)),
+    "x < 1 or x > 2": Structure("union", ("x < 1", "x > 2"), signs=("or",)),
+    "x < 1 and x > 2": Structure("list", ("x < 1", "x > 2"), signs=("and",)),
+    "x < 1, x > 2": Structure("list", ("x < 1", "x > 2")),
     "1,2; 3,4": Structure("groups", ("1,2", " 3,4")), "(1, 2)": Structure("bracket", ("1", "2"), "()"),
     "[0, 1)": Structure("bracket", ("0", "1"), "[)"), r"\{1, (2,3)\}": Structure("set", ("1", "(2,3)")),
     r"\{\}": Structure("set", ()), r"\{x \mid x > 2\}": Structure("relation", ("x", "2"), signs=(">",)),

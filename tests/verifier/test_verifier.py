@@ -61,6 +61,12 @@ def test_joined_boxes_are_compared_in_turn(jobs: list) -> None:
     assert future.result(0) == 0.0
 
 
+def test_close_waits_for_boxes_of_one_statement() -> None:
+    with Verifier(workers=1) as verifier:
+        futures = [verifier.submit(rf"\boxed{{\sqrt{{25}}}} or \boxed{{\sqrt{{{n}}}}}", "5") for n in (25, 36)]
+    assert [future.result(0) for future in futures] == [1.0, 0.0]
+
+
 def test_long_pairs_go_to_a_worker(jobs: list) -> None:
     Verifier().submit(rf"\boxed{{{'7' * QUICK_LENGTH}}}", "7")
     assert len(jobs) == 1
