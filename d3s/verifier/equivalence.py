@@ -228,8 +228,9 @@ def _has_other_name(gold: Structure, answer: Structure) -> bool:
 
 def _has_other_word(gold: Structure, answer: Structure) -> bool:
     """Does one say "and" where the other says "or", of statements? Of values, as of solutions, both mean a list."""
-    names = {named[0] for named in map(assignment, gold.items) if named}
-    statements = len(names) > 1 or any(map(_STATEMENT.search, gold.items))
+    named = [assignment(item) for item in gold.items]
+    statements = len({name for name, _ in filter(None, named)}) > 1 or any(map(_STATEMENT.search, gold.items))
+    statements = statements or any("=" in item and not name for item, name in zip(gold.items, named))
     return statements and {gold.signs, answer.signs} == {("and",), ("or",)}
 
 
