@@ -234,9 +234,9 @@ def _is_own(checkpoint: Path, run: Path) -> bool:
 
 
 def _origin(run: Path) -> Path | None:
-    """The checkpoint of another run with which this one began, if it did."""
+    """The checkpoint of another run with which this one began, if it did; its own are recorded relative to `run`."""
     for line in read_json_lines(run / "resumes.jsonl")[:1]:
-        if not _is_own(path := Path(line["checkpoint"]), run):
+        if not _is_own(path := run / line["checkpoint"], run):
             return path
     return None
 
@@ -338,7 +338,7 @@ def damage(path: Path) -> str:
         return f"there is no {MANIFEST} in it"
     try:
         files = json.loads((path / MANIFEST).read_text())
-        if STATE not in files:
+        if not isinstance(files, dict) or STATE not in files:
             return f"{MANIFEST} does not name {STATE}"
         with ThreadPoolExecutor(max_workers=8) as pool:
             entries = zip(files.items(), pool.map(lambda name: _entry(path / name), files))

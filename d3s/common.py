@@ -23,12 +23,20 @@ class UserError(Exception):
 
 
 def exit_code(main: Callable[[], int | None]) -> int:
-    """Run a command line. Return its exit code, or 2 after printing a UserError to stderr."""
+    """Run a command line. Return its exit code, or 2 after printing a UserError to stderr.
+
+    A path that may not be read, or is longer than a path can be, is a user's mistake wherever it is looked at.
+    """
     try:
         return main() or 0
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) or error.filename is None:
+            raise
+        name = str(error.filename)
+        print(f"error: {name[:80] + '…' * (len(name) > 80)}: cannot be read ({error.strerror})", file=sys.stderr)
+    return 2
 
 
 def silence_libraries() -> None:
@@ -187,7 +195,7 @@ def write_json(path: Path, value: Any) -> None:
 def write_directory(path: Path, replace: bool = True) -> Iterator[Path]:
     """Yield an empty temporary directory next to `path`; rename it to `path` when the block ends without an error.
 
-    replace: False keeps a directory that another process has put at `path` in the meantime.
+    replace: False keeps the same files that another process has put at `path` in the meantime.
     Raises: UserError if the disk does not take it; the previous directory then remains.
     """
     from safetensors import SafetensorError
@@ -203,7 +211,7 @@ def write_directory(path: Path, replace: bool = True) -> Iterator[Path]:
         try:
             temporary.rename(path)
         except OSError:
-            if not path.exists():
+            if not all((path / file.name).exists() for file in temporary.iterdir()):
                 raise
     except (OSError, SafetensorError) as error:
         raise disk_error(path, error) from None

@@ -53,7 +53,7 @@ def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, ro
 
 def phase_peak(config: Config, shape: ModelShape, place: Placement, chunk_elements: int) -> int:
     """Bytes that the largest phase of a step needs on a CPU, the KV cache of the options included."""
-    engine = engine_bytes(config, shape, 0) - CPU_CACHE * (config.rollout.engine != "vllm")
+    engine = engine_bytes(config, shape, 0)
     return max(peaks(memory(config, shape, place, chunk_elements), engine, False, place.zero3).values())
 
 

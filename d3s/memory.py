@@ -173,9 +173,13 @@ def reference_bytes(config: Config, shape: ModelShape, place: Placement) -> int:
 
 
 def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
-    """Bytes of the engine while it generates, on a GPU of `gpu` bytes or, with 0, on a CPU."""
+    """Bytes of the engine while it generates, on a GPU of `gpu` bytes or, with 0, on a CPU; servers have their own."""
     rollout = config.rollout
+    if rollout.servers:
+        return 0
     weights = shape.parameters * BYTES[config.model.dtype] // rollout.tensor_parallel_size
+    if rollout.engine != "vllm":  # which reserve no KV cache
+        return weights
     if rollout.kv_cache_gb is not None:
         return weights + int(rollout.kv_cache_gb * GB)
     return int(rollout.gpu_memory_utilization * gpu) if gpu else weights + CPU_CACHE
@@ -186,7 +190,7 @@ def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:
     ranks, number = config.rollout.tensor_parallel_size, BYTES[config.model.dtype]
     tokens = config.data.max_prompt_length + config.rollout.max_completion_length
     left = max(0, engine - shape.parameters * number // ranks)
-    return left // (tokens * (cache_bytes(shape, number) // ranks))
+    return left * ranks // (tokens * cache_bytes(shape, number))
 
 
 def cache_bytes(shape: ModelShape, number: int) -> int:

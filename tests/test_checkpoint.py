@@ -229,9 +229,14 @@ def test_killed_fork_goes_on_from_its_origin(run, path, tmp_path):
     assert find_resume(fork, "auto") == find_resume(fork, str(path)) == path
     with pytest.raises(UserError, match="fork holds another run"):
         find_resume(fork, str(run / "checkpoints" / "step_000001"))
+    moved = fork.rename(tmp_path / "moved")  # a checkpoint of its own is no other run's, wherever it lies
+    (moved / "resumes.jsonl").write_text(json.dumps({"checkpoint": f"checkpoints/{path.name}"}) + "\n")
+    with pytest.raises(UserError, match="moved holds another run"):
+        find_resume(moved, str(path))
+    (moved / "resumes.jsonl").write_text(json.dumps({"checkpoint": str(path)}) + "\n")
     (path / MANIFEST).unlink()
-    with pytest.raises(UserError, match="fork has no undamaged checkpoint"):
-        find_resume(fork, "auto")
+    with pytest.raises(UserError, match="moved has no undamaged checkpoint"):
+        find_resume(moved, "auto")
 
 
 class ResumedRun(RuleBasedStateMachine):

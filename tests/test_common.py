@@ -146,6 +146,8 @@ def test_write_directory_replaces_when_complete(tmp_path):
         assert [file.name for file in path.iterdir()] == ["old"] and temporary.parent == tmp_path
     assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
     with write_directory(path, replace=False) as temporary:  # another process was first
+        (temporary / "new").touch()
+    with pytest.raises(UserError, match="model: cannot be written"), write_directory(path, replace=False) as temporary:
         (temporary / "second").touch()
     assert [file.name for file in path.iterdir()] == ["new"] and list(tmp_path.iterdir()) == [path]
 

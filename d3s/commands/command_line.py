@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from d3s.common import UserError, exit_code
+from d3s.config.fields import expand_home
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 
@@ -37,6 +38,7 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
         nargs="+",
         action="extend",
         default=[],
+        type=expand_home,
         metavar="FILE",
         help="YAML files or names of shipped ones (tiny, method/pods), then key=value overrides",
     )
@@ -44,6 +46,7 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     parser.add_argument(
         "--resume",
         default="never",
+        type=expand_home,
         metavar="auto|never|CHECKPOINT",
         help="auto: the newest undamaged checkpoint; never (default): start a new run; or a checkpoint's path",
     )
@@ -52,7 +55,8 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     sources = args.config + args.overrides  # --config takes all arguments that follow it
     if not sources:
         raise UserError("--config: got no file and no section.key=value, expected either; begin with --config tiny")
-    return args, load_config([s for s in sources if "=" not in s], [s for s in sources if "=" in s])
+    overrides = [source for source in sources if "=" in source and not os.path.isfile(source)]
+    return args, load_config([source for source in sources if source not in overrides], overrides)
 
 
 def run_and_exit(main: Callable[[], int | None]) -> NoReturn:

@@ -116,7 +116,10 @@ def train(
 
 
 def evaluate(
-    model_or_run: str | Path | Run, problems: Problems | None = None, k: Sequence[int] | None = None, **options: Any
+    model_or_run: str | Path | Run,
+    problems: Problems | None = None,
+    k: int | Sequence[int] | None = None,
+    **options: Any,
 ) -> Evaluation:
     """Evaluate a model, or that of a run by the settings of the run, as eval.py does.
 
@@ -138,7 +141,7 @@ def evaluate(
     words = [f"--{'run' if is_run else 'model'}={path}"]
     sources = [] if problems is None else _source(problems)
     words += [f"--data={source}" for source in ([sources] if isinstance(sources, str) else sources)]
-    words += [f"--k={','.join(map(str, k))}"] if k else []
+    words += [f"--k={','.join(map(str, (k,) if isinstance(k, int) else k))}"] if k else []
     for name, value in ({"output": _new_folder(Path("runs/eval"), "evaluation")} | options).items():
         words += [f"--{name.replace('_', '-')}={word}" for word in _words(value)]
     args = parse_arguments(words, _Parser)
@@ -171,6 +174,8 @@ def _source(problems: Problems) -> Any:
     """What data.path or --data takes. Dictionaries are written to a file."""
     if isinstance(problems, str | Path):
         return str(problems)
+    if isinstance(problems, Mapping) or not isinstance(problems, Iterable):
+        raise UserError(f"problems: got {problems!r:.60}, expected a source, or a list of dictionaries")
     rows = list(problems)
     if rows and all(
         isinstance(row, str | Path) or (isinstance(row, Mapping) and set(row) == {"path", "weight"}) for row in rows
@@ -202,7 +207,9 @@ def _by_section(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {}
     for name, value in options.items():
         section, dot, leaf = name.partition(".")
-        if name in sections and isinstance(value, Mapping):
+        if name in sections:
+            if not isinstance(value, Mapping):
+                raise UserError(f"{name}: got {value!r:.60}, expected {{option: value, ...}}")
             merged.setdefault(name, {}).update(value)
             continue
         homes = [section] if dot else [home for home, fields in sections.items() if name in fields]

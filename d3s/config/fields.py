@@ -29,7 +29,9 @@ def expand_home(value: Any) -> Any:
     """Replace ~ at the beginning of a path or of FILE in NAME=FILE, also in a list: a shell does so only for words."""
     if isinstance(value, list):
         return [expand_home(entry) for entry in value]
-    return re.sub(r"^([^=/]*=)?~(?=/|$)", rf"\g<1>{Path.home()}", value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"^([^=/]*=)?~(?=/|$)", lambda match: f"{match[1] or ''}{Path.home()}", value)
 
 
 LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
@@ -78,7 +80,8 @@ def _check_sources(value: Any) -> Any:
     """Require a source, or a list of different ones, each alone or as {path, weight}."""
     if isinstance(value, str):
         return expand_home(value)
-    entries = [{"path": e, "weight": 1} if isinstance(e, str) else e for e in value] if isinstance(value, list) else []
+    entries = [{"path": e} if isinstance(e, str) else e for e in value] if isinstance(value, list) else []
+    entries = [{"weight": 1} | entry if isinstance(entry, dict) else entry for entry in entries]
     for entry in entries:
         if not isinstance(entry, dict) or set(entry) != {"path", "weight"} or not isinstance(entry["path"], str):
             entries = []

@@ -73,9 +73,9 @@ def _read_yaml(path: Path) -> dict:
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{path}: invalid YAML{line} ({error.problem})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: too many digits
+    except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:  # KeyError: `!!bool x`; many digits
         raise UserError(f"{path}: invalid YAML") from error
-    if not isinstance(content, dict) or not all(isinstance(v or {}, dict) for v in content.values()):
+    if not isinstance(content, dict) or not all(v is None or isinstance(v, dict) for v in content.values()):
         raise UserError(f"{path}: expected sections (model:, data:, …) with keys under them")
     return content
 
@@ -89,7 +89,7 @@ def _read_override(override: str) -> dict:
         raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
     try:
         return {section: {name: yaml12.load(value)}}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: too many digits
+    except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:  # as in _read_yaml
         raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
 
 

@@ -58,7 +58,7 @@ class Shuffled:
         return taken
 
     def _next_file(self) -> int:
-        """The file that is behind most, so that every step has the proportions of the weights, to one problem."""
+        """The file that is behind most, so that every step has nearly the proportions of the weights."""
         return min(range(len(self._files)), key=lambda file: (self._asked[file] + 0.5) / self._weights[file])
 
 

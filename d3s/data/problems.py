@@ -276,7 +276,7 @@ def _read_text_and_answer(
 # --- order ----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=1024)  # more than sources of data.path
 def _permutation(size: int, seed: int, epoch: int) -> list[int]:
     order = list(range(size))
     random.Random(f"order/{seed}/{epoch}").shuffle(order)

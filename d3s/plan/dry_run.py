@@ -151,6 +151,7 @@ def _passes_table(config: Config, passes: Passes) -> Table:
         reasons.append(f"loss.engine_correction: {correction}")
     if passes.several_updates and loss.old_logprobs == "actor":
         reasons.append("several updates per step need pi_old (loss.old_logprobs: actor)")
+    unneeded = "loss.old_logprobs: engine" if passes.several_updates else "not needed by one update"
     update = "kept rollouts, each up to its last selected token; head on selected tokens only"
     if passes.full_rollouts:
         update = "all tokens of rollouts with a selected one, for the sequence ratio"
@@ -158,7 +159,7 @@ def _passes_table(config: Config, passes: Passes) -> Table:
         update += ", without masked ones"
     rows = [
         ("logprobs of kept rollouts", passes.kept_rollouts, "ranks tokens with selector.entropy_source: actor"),
-        ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or "not needed by one update"),
+        ("logprobs of selected tokens", passes.selected_tokens, "; ".join(reasons) or unneeded),
         ("reference model", passes.reference or passes.ranking_reference, _reference_reason(config, passes)),
         ("forward and backward", True, update),
     ]
@@ -227,10 +228,11 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         + ("LoRA: the same for the parameters of the adapters, and bP" if config.lora.rank else ZERO3_FORMULA)
         + ". Copies, activations and head are released before the optimizer step. Details: d3s/memory.py."
     )
-    yield (
-        f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "
-        f"length (rollout.max_num_seqs is {config.rollout.max_num_seqs})."
-    )
+    if config.rollout.engine == "vllm" and not config.rollout.servers:
+        yield (
+            f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "
+            f"length (rollout.max_num_seqs is {config.rollout.max_num_seqs})."
+        )
 
 
 def _verdict(peak: int, gpu: int) -> str:

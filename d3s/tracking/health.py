@@ -84,7 +84,7 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
     if all_zero:
         problem, remedy = "", "check the prompt template and the verifier, or use problems within reach of this model"
         # In docs/data/card one step of 4 updates at 2e-5 takes it from 0.07 to 0, and from zeros nothing is learned.
-        if better := [line for line in history if line.get("reward/mean", 0.0) > 0]:
+        if better := [line for line in history if (line.get("reward/mean") or 0.0) > 0]:
             problem = f", and was {better[-1]['reward/mean']:.2g} in step {better[-1]['step']}"
             remedy = (
                 "an update may have destroyed the policy, so start again with a lower optim.learning_rate or more "
@@ -168,7 +168,7 @@ def _exploded_gradient(
 
 def _large_update(step: dict) -> Iterator[Finding]:
     """One of the OPENING steps moved the policy far; later a jump shows against the steps before."""
-    kl = step.get("policy/approx_kl", 0.0)
+    kl = step.get("policy/approx_kl") or 0.0
     if kl > LARGE_UPDATE and step["step"] <= OPENING:
         yield (
             "large_update",

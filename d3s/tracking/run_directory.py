@@ -155,7 +155,9 @@ def record_settings(
         if step >= config.train.steps and (run / "config.yaml").exists():
             return
         changes = {k: {"old": a, "new": b} for k, (a, b) in (changed_settings(checkpoint, config) | changed).items()}
-        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(checkpoint), "step": step}
+        path, home = checkpoint.resolve(), run.resolve()
+        path = path.relative_to(home) if path.is_relative_to(home) else path  # so that the directory may be moved
+        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(path), "step": step}
         with JsonLines(run / "resumes.jsonl") as file:
             file.append(to_jsonable(line | {"changed": changes}))
     else:

@@ -27,6 +27,18 @@ def test_overrides_follow_files_in_any_place(monkeypatch):
     assert (args.resume, args.dry_run, config.train.seed) == ("auto", True, 2)
 
 
+def test_files_are_told_from_overrides(monkeypatch, tmp_path):
+    """Also a file whose path has an equals sign, and one in ~, which a shell does not replace after --config=."""
+    file = tmp_path / "lr=1e-5" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text("train: {steps: 7}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    long = f"data.system_prompt={'x' * 5000}"
+    for path in (file, "~/lr=1e-5/config.yaml"):
+        args, config = read(monkeypatch, f"--config={path}", "--resume=~/run", long)
+        assert (config.train.steps, config.data.system_prompt, args.resume) == (7, "x" * 5000, str(tmp_path / "run"))
+
+
 def test_overrides_alone_are_a_configuration(monkeypatch):
     _, config = read(monkeypatch, "model.name=m", "data.path=p.jsonl")
     assert (config.model.name, config.data.path) == ("m", "p.jsonl")
@@ -73,6 +85,9 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
         (UserError("a: b; c"), 2, "error: a: b; c\n"),
         (KeyboardInterrupt(), 130, "stopped before the first step\n"),
         (ValueError("x"), 1, "ValueError: x\n"),
+        (PermissionError(13, "Permission denied", "/a"), 2, "error: /a: cannot be read (Permission denied)\n"),
+        (OSError(36, "File name too long", "b" * 300), 2, f"error: {'b' * 80}…: cannot be read (File name too long)\n"),
+        (OSError(5, "Input/output error", "/a"), 1, "OSError: [Errno 5] Input/output error: '/a'\n"),
     ],
 )
 def test_process_ends_with_the_exit_code(result, code, text, monkeypatch, capsys):

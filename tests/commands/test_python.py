@@ -120,6 +120,9 @@ def test_functions_have_a_name_that_rules_load():
         ({"train": {"step": 1}}, "train.step: unknown key; did you mean train.steps?"),
         ({"data.path": "x"}, "data.path: is another argument of d3s.train; remove it from the options"),
         ({"method": "d4s"}, "method: got 'd4s' (did you mean 'd3s'?)"),
+        ({"train": 3}, "train: got 3, expected {option: value, ...}"),
+        ({"problems": 5}, "problems: got 5, expected a source, or a list of dictionaries"),
+        ({"problems": PROBLEMS[0]}, ", expected a source, or a list of dictionaries"),
         ({"problems": [3]}, "problems: got 3 as number 1, expected a dictionary with a problem and an answer"),
         ({"problems": []}, "runs/problems/e3b0c44298fc/problems.jsonl: no problems found; "),
         ({"problems": [PROBLEMS[0], {"problem": "a"}]}, "problems.jsonl line 2: no field 'answer'"),
@@ -145,6 +148,7 @@ def test_mistakes_raise_the_sentence_of_the_command(arguments, expected, monkeyp
         ({}, "--data: expected at least one benchmark, file, hub name or synthetic:TASK"),
         ({"problems": PROBLEMS, "other": 1}, "unrecognized arguments: --other=1"),
         ({"problems": PROBLEMS, "n": 2, "k": (1, 8)}, "--k: got pass@8, expected at most --n = 2"),
+        ({"problems": PROBLEMS, "n": 2, "k": 8}, "--k: got pass@8, expected at most --n = 2"),
         ({"problems": PROBLEMS, "n": "x"}, "argument --n: invalid int value: 'x'"),
     ],
 )

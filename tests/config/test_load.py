@@ -59,6 +59,7 @@ def test_unknown_key_names_the_nearest_key_or_all(override, end):
         ("loss.beta", "override 'loss.beta': expected section.key=value"),
         ("=1", "override '=1': expected section.key=value"),
         ("loss.beta=[1", "override 'loss.beta=[1': the value is not valid YAML"),
+        ("model.compile=!!bool x", "override 'model.compile=!!bool x': the value is not valid YAML"),
         (f"train.seed={'9' * 5000}", "override 'train.seed=9999"),
     ],
 )
@@ -81,7 +82,9 @@ def test_all_errors_are_reported_at_once():
         (b"loss: {beta: 1}\ntrain: {seed: 1}\nloss: {kind: grpo}\n", "invalid YAML in line 3 (duplicate key loss)"),
         (b"loss:\n  ? [a, b]\n  : 1\n", "invalid YAML in line 2 (a key must be plain text)"),
         (b"train: {seed: !!int 1:30}\n", "invalid YAML"),
+        (b"train: {seed: !!bool x}\n", "invalid YAML"),
         (b"loss: 1\n", "expected sections"),
+        (b"loss: false\n", "expected sections"),
         (b"- loss\n", "expected sections"),
         (b"\xff\xfe\x00", "not UTF-8 text"),
     ],

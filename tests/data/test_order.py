@@ -69,7 +69,7 @@ def test_files_are_read_by_weight_and_fingerprinted(tmp_path):
         ("[{path: a, weight: '2'}]", "a weight above 0 for a"),
         ("[a, {path: a, weight: 2}]", "a once"),
         *((bad, "text, or a list of {path: SOURCE, weight: NUMBER}") for bad in (
-            "[]", "3", "null", "[3]", "{path: a}", "[{path: a}]", "[{path: a, weight: 1, x: 2}]", "[[a, 1]]",
+            "[]", "3", "null", "[3]", "{path: a}", "[{weight: 2}]", "[{path: a, weight: 1, x: 2}]", "[[a, 1]]",
         )),
     ],
 )  # fmt: skip

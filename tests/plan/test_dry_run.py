@@ -77,6 +77,7 @@ def test_bounds_of_a_followed_schedule_are_printed(rule):
             ["loss.engine_correction={rule: token_mask}", "loss.old_logprobs=actor", "schedule.n_init=null"],
             ["pi_old / pi_engine, token_mask", "without masked ones", "rollouts all"],
         ),
+        (["rollout.engine=transformers"], ["│ engine │ 0.9 │"]),  # its weights
         (["loss.kind=gspo", "selector.token_scope=sample"], ["a selected one, for the sequence", "K of each response"]),
     ],
 )
