@@ -201,8 +201,9 @@ def find_resume(run: Path, resume: str) -> Path | None:
 
     Raises: UserError if the run directory holds a run that would be overwritten, or if the checkpoint is damaged.
     """
-    for folder in (run, run / FOLDER):
-        recover_directories(folder)
+    if any((run / name).exists() for name in (FOLDER, "metrics.jsonl", "resumes.jsonl")):  # else it may be anybody's
+        for folder in (run, run / FOLDER):
+            recover_directories(folder)
     own, origin, exported = saved_steps(run), _origin(run), (run / "model").exists()
     started = bool(own or exported or read_json_lines(run / "metrics.jsonl"))  # a start that fails takes no step
     if resume not in ("auto", "never"):

@@ -86,7 +86,7 @@ class ModelShape:
             head_dim=config.get("head_dim") or hidden // heads,
             intermediate=config["intermediate_size"],
             vocabulary=config["vocab_size"],
-            tied=config.get("tie_word_embeddings", False),
+            tied=config.get("tie_word_embeddings", kind == "gemma3_text"),
             qkv_bias=kind == "qwen2",
             qk_norm=kind in ("qwen3", "gemma3_text"),
             norms=4 if kind == "gemma3_text" else 2,

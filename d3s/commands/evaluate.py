@@ -34,6 +34,7 @@ from d3s.shapes import find_shape, known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import SETTINGS, WEIGHTS, hash_code, hash_contents, model_contents
+from d3s.tracking.run_directory import lock_run_directory
 from d3s.trials import attempt_engine, attempt_scores
 
 
@@ -108,6 +109,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         attempt_scores(asked, args.reward, limits, "--reward")
         scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
         output = open_output(args.output, settings)
+        stack.enter_context(lock_run_directory(output, "--output"))
         engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop, args.head_dtype)
         first = next(iter(prompts.values())).texts[0]
         about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)

@@ -88,7 +88,10 @@ def _read_override(override: str) -> dict:
         hint = _nearest(key) if equals and key else ""
         raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
     try:
-        return {section: {name: yaml12.load(value)}}
+        read = yaml12.load(value)
+        if " #" in value and read == yaml12.load(value.partition(" #")[0]):
+            raise UserError(f"override {override!r:.80}: # begins a comment; quote the value, as in {key}='\"a #b\"'")
+        return {section: {name: read}}
     except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:  # as in _read_yaml
         raise UserError(f"override {override!r:.80}: the value is not valid YAML") from error
 

@@ -16,7 +16,7 @@ from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
 from d3s.distributed import check_requirements
 from d3s.fitting import launched
-from d3s.plan.machine import model_row
+from d3s.plan.machine import check_lora, model_row
 from d3s.schedule import learning_rate
 
 
@@ -28,6 +28,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     if os.environ.get("RANK", "0") != "0":
         return
     check_requirements(config)
+    check_lora(config)
     overview = Table.grid(padding=(0, 2))
     for label, text in _rows(config):
         overview.add_row(f"[bold]{label}[/bold]", escape(text))

@@ -35,8 +35,8 @@ BATCHING = {
 
 
 @contextmanager
-def lock_run_directory(run: Path) -> Iterator[None]:
-    """Make the run directory and hold its lock; remove the directory again if nothing was written to it.
+def lock_run_directory(run: Path, option: str = "train.output_dir") -> Iterator[None]:
+    """Make the directory that `option` names and hold its lock; remove it again if nothing was written to it.
 
     The operating system releases the lock of a killed run.
 
@@ -46,14 +46,14 @@ def lock_run_directory(run: Path) -> Iterator[None]:
         run.mkdir(parents=True, exist_ok=True)
         lock = open(run / LOCK, "a+")  # noqa: SIM115 (held as long as the run)
     except OSError as error:
-        raise disk_error(run, error, "choose another train.output_dir") from error
+        raise disk_error(run, error, f"choose another {option}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "another process"
-            remedy = "wait until it ends, or choose another train.output_dir"
+            remedy = f"wait until it ends, or choose another {option}"
             raise UserError(f"{run}: in use by {holder}; {remedy}") from None
         except OSError as error:  # some network file systems do not support locks
             print(f"warning: {run}: cannot be locked ({error.strerror}); do not start a second run in it", flush=True)
