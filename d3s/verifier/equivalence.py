@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise, permutations
+from string import ascii_lowercase
 
 from d3s.verifier.conventions import (
     alternatives,
@@ -45,6 +46,7 @@ from d3s.verifier.structure import (
     is_set_operation,
     parse_structure,
     split_top,
+    split_words,
     unit_vectors,
     without_marks,
 )
@@ -60,8 +62,12 @@ _GROUPS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _LETTER = re.compile(r"[A-Za-z]")
 _WORD = re.compile(r"[A-Za-z]{3}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
-_STATEMENT = re.compile(r"\\(?:neg|lnot|neq|to|implies|Rightarrow)(?![A-Za-z])|^\W*[a-zA-Z]\W*$")
-_ROUNDED = re.compile(r"\\dots\s*$|\\text\{\s*\(?\s*(?:to|rounded|correct)\b[^{}]{0,40}\}\s*$")  # after a decimal
+_LOGIC = re.compile(r"\\(?:neg|lnot|to|implies|Rightarrow)(?![A-Za-z])")
+_SINGLE_LETTER = re.compile(r"[(\s]*[A-Z]\W*|[a-z]")
+# after a decimal: dots, `\text{(3 s.f.)}`, `(nearest hundredth)`
+_REMARK = re.compile(
+    r"\\dots\s*$|(?:\\text\{\s*)?\(?(?:\\text\{\s*)?\s*(?:to )?(?:[0-9]\s*)?[A-Za-z][^{}0-9]{0,60}[)}\s]+$"
+)
 
 
 def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict:
@@ -134,13 +140,28 @@ def _is_grouped(text: str) -> bool:
 
 
 def _exact_side(text: str) -> tuple[str, str]:
-    r"""Split `\sqrt{2} \approx 1.41` into the exact value and its decimal; `x \approx 1.41` has the decimal alone."""
+    r"""Split `\sqrt{2} \approx 1.41` into the exact value and its decimal; `x \approx 1.41` has the decimal alone.
+
+    In a list each item has a sign of its own, `x \approx 1.5, y \approx 2.3`, unless both sides of one are lists.
+    """
     if "\\approx" not in text:
         return text, ""
     sides = [side.strip() for side in split_top(text, "\\approx")]
+    items = [item.strip() for part in split_words(text)[0] for item in split_top(part, ",")]
+    if any("\\approx" in item for item in items[1:]) and not _are_lists(sides):
+        pairs = [(item, [side.strip() for side in split_top(item, "\\approx")]) for item in items]
+        return ", ".join(" = ".join(of) if len(of) == 2 and is_name(of[0]) else item for item, of in pairs), ""
     if not sides[0] or is_name(sides[0]):
         return sides[-1], ""
-    return sides[0], _ROUNDED.sub("", sides[-1]) if len(sides) > 1 else ""
+    claim = sides[-1] if len(sides) > 1 else ""
+    short = _REMARK.sub("", claim).strip()
+    return sides[0], short if parse_quantity(short) else claim
+
+
+def _are_lists(sides: list[str]) -> bool:
+    """Are these two lists of the same length, the first of values?"""
+    items = [parse_structure(side).items for side in sides]
+    return len(items) == 2 and len(items[0]) == len(items[1]) > 1 and not is_name(items[0][-1])
 
 
 def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
@@ -152,8 +173,16 @@ def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
     value, written = parse_structure(exact), parse_structure(claim)
     if written.kind == "formula":
         return formulas(rf"\approx {claim}", exact)
-    same_shape = value.kind == written.kind and len(value.items) == len(written.items)
-    return same_shape and all_of(_is_near(*pair, formulas) for pair in zip(value.items, written.items))
+    if value.kind == "formula" and (written.signs == ("or",) or set(written.signs) == {"="}):
+        same = [item.strip() for item in written.items if not is_name(item)]  # `0.867 = 86.7\%`, `x = 1.41`
+        numbers = [parse_quantity(item) for item in same]
+        are_equal = all(numbers) and all(equal_quantities(numbers[0], number) for number in numbers)
+        return are_equal and _is_near(exact, same[0], formulas)
+    if len(value.items) != len(written.items) > 0:
+        return False
+    unordered = {value.kind, written.kind} <= {"list", "set"} and len(value.items) <= MAX_ROWS
+    orders = permutations(written.items) if unordered else [written.items] * (value.kind == written.kind)
+    return any_of(all_of(_is_near(*pair, formulas) for pair in zip(value.items, order)) for order in orders)
 
 
 # ------------------------------------------------------------------------------------------------------------ structure
@@ -228,10 +257,17 @@ def _has_other_name(gold: Structure, answer: Structure) -> bool:
 
 def _has_other_word(gold: Structure, answer: Structure) -> bool:
     """Does one say "and" where the other says "or", of statements? Of values, as of solutions, both mean a list."""
+    if {gold.signs, answer.signs} != {("and",), ("or",)}:
+        return False
     named = [assignment(item) for item in gold.items]
-    statements = len({name for name, _ in filter(None, named)}) > 1 or any(map(_STATEMENT.search, gold.items))
-    statements = statements or any("=" in item and not name for item, name in zip(gold.items, named))
-    return statements and {gold.signs, answer.signs} == {("and",), ("or",)}
+    letters = {name.partition("_")[0] for name, _ in filter(None, named)}  # `x_1 = 2 \text{ or } x_2 = 3`: solutions
+    return (
+        (all(named) and len(letters) > 1)
+        or any(map(_LOGIC.search, gold.items))
+        or all(map(_SINGLE_LETTER.fullmatch, gold.items))
+        or all("\\neq" in item for item in gold.items)
+        or (gold.signs == ("and",) and any("=" in item and not name for item, name in zip(gold.items, named)))
+    )
 
 
 def _without_names(structure: Structure) -> Structure:
@@ -300,8 +336,17 @@ def _equal_brackets(gold: Structure, answer: Structure, comparison: Comparison) 
         return gold.style == answer.style and comparison.in_order(gold.items, answer.items)
     bracket, other = (gold, answer) if gold.kind == "bracket" else (answer, gold)
     if other.kind == "list" and bracket.style == "()":
-        return comparison.in_order(_values(gold.items), _values(answer.items))
+        return comparison.in_order(_coordinates(gold.items), _coordinates(answer.items))
     return False
+
+
+def _coordinates(items: tuple[str, ...]) -> tuple[str, ...]:
+    """The values of items that all have a name, `y = 2, x = 1` in the order of the alphabet if it names neighbors."""
+    named = [assignment(item) for item in items]
+    names = "".join(sorted(name for name, _ in filter(None, named)))
+    if all(named) and len(names) == len(items) and names in ascii_lowercase:
+        items = tuple(item for _, item in sorted(zip((name for name, _ in named), items)))
+    return _values(items)
 
 
 def _bracketed_groups(structure: Structure) -> list[str]:

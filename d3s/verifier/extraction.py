@@ -83,7 +83,8 @@ _VERB = r"(?:is|was|are|would|could|cannot|can|must|might|may|be|clearly|obvious
 _DENIED_AFTER = re.compile(
     r"[\s$\\)\]*,_]{0,12}(?:(?:which|that|but)\s+){0,2}(?P<it>(?:it|this)\s+)?(?:\((?=[a-z ]{5,15}\)))?(?:"
     r"(?:that['’]s\s+)?(?:wrong|incorrect|not\s+correct)\b(?!\s+to\b)|"
-    rf"(?:{_VERB}\s+){{1,5}}(?:(?:the|a)\s+)?(?:wrong|incorrect|false|invalid|impossible|mistaken|erroneous|absurd|rejected|excluded)\b"
+    rf"(?:{_VERB}\s+){{1,5}}(?:wrong|incorrect|false|invalid|impossible|mistaken|erroneous|absurd|rejected|excluded)\b"
+    rf"|(?:{_VERB}\s+){{1,5}}(?:the|an?)\s+(?:wrong|incorrect|false|invalid|mistaken|erroneous)\s+(?:answer|solution|result|guess)\b"
     rf"|(?:(?:{_VERB}\s+){{1,4}}not|(?:is|was|are|ca|could|would)n['’]t|cannot)(?:[.;!?](?:\s|$)|\s+"
     r"(?:(?:be|quite|actually|really|necessarily|even|fully|always|possibly)\s+){0,3}+(?:"
     r"(?:correct|right|true|valid|accurate|acceptable|allowed|admissible|consistent|it)\b(?!\s+to\b)"
@@ -250,8 +251,9 @@ _FORMULA = re.compile(  # delimiters of one kind do not nest, so that an open on
 )
 _CHOICE = re.compile(r"\(([A-J])\)")
 _BARE_CHOICE = re.compile(r"(?<![A-Za-z\\'’$])([A-H])(?![A-Za-z'’$])")
+_POWER = r"(?:\s?[x×*]\s?10)?(?:\^(?:\{[-+]?\d+\}|[-+]?\d+))?"
 _MINUS = str.maketrans("−–－", "---")
-_PLAIN = re.compile(r"(?<![A-Za-z_\d.^])" + _NUMBER + r"(?!\d)", re.ASCII)
+_PLAIN = re.compile(r"(?<![A-Za-z_\d.^])" + _NUMBER + _POWER + r"(?!\d)", re.ASCII)
 _RELATION = re.compile(r"(?<![\w$\\])[A-Za-z]\s*(?:<=|>=|!=|[<>≤≥≠])\s*[-+]?\d+(?:\.\d+)?(?!\d)")
 _SENTENCE_END = re.compile(r"\n|\.(?:\s|$)|<\|")
 

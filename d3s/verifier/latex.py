@@ -39,7 +39,7 @@ _ACCENTED = re.compile(
     r"\{?\s*([A-Za-z]{1,12})\s*\}?(?:_(?:\{([^{}]{1,20})\}|([0-9A-Za-z])))?"
 )
 _SUBSCRIPT = re.compile(r"(?<!\\lim)(?<!\\sum)(?<!\\int)(?<!\\prod)(?<!\\log)_\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
-_VECTOR_NAME = re.compile(r"_\{(?:vec|hat|overrightarrow)")
+_VECTOR_NAME = re.compile(r"_\{(?:vec|overrightarrow|hat[ijk]\})")
 _PRIMED = re.compile(
     r"((?:\\[A-Za-z]+|[A-Za-z]))(?:_(?:\{([0-9A-Za-z]*)\}|([0-9A-Za-z])))?(?:\^\{?\s*((?:\\prime\s*)+|'+)\}?|('+))"
 )
@@ -76,7 +76,7 @@ _REWRITES = [(re.compile(pattern), replacement) for pattern, replacement in (
     (r"(?<![A-Za-z\\])C\s*\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", r"\\binom{\1}{\2}"),
     (  # `\ln 3/\ln 2` is a quotient of functions, `\ln 2\cdot 3` a product: the sign ends an argument without brackets
         rf"({_FUNCTION}(?:\s*[_^]\s*{_GROUP}){{0,2}})\s*(\{{[^{{}}]*\}}|{_ATOM}(?:\s*{_ATOM})*+)"
-        rf"(?=\s*(?:/\s*[0-9.]*\s*{_FUNCTION}|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|\*))",
+        rf"(?=\s*(?:/\s*[0-9.]*\s*{_FUNCTION}|{_FUNCTION}|\\cdot(?![A-Za-z])|\\times(?![A-Za-z])|\*))",
         r"(\1(\2))",
     ),
     (r"\\p?b?mod(?![A-Za-z])", r"\\mod "),
@@ -101,7 +101,8 @@ _CHOSEN = re.compile(
 # a derivative `(x^2)'`, a product of two vectors, which does not commute.
 _ARROW = r"\\(?:vec|overrightarrow|hat)\s*(?:\{[^{}]*\}|[A-Za-z])"
 _MISREAD = re.compile(
-    r"\\dots|!\s*!|\^\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*\^|[)\]}]\s*(?:'|\^\s*\{?\s*(?:'|\\prime))"
+    r"\\dots|!\s*!|\^\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*\^"
+    r"|(?:[)\]]|(?<!_)\{[^{}]*\}|\}\})\s*(?:'|\^\s*\{?\s*(?:'|\\prime))"
     rf"|{_ARROW}\s*\\times\s*{_ARROW}"
 )
 _NAME = re.compile(r"(?<![A-Za-z\\])[A-Za-z]")
@@ -244,9 +245,11 @@ def _size(inside: sympy.Basic) -> sympy.Expr | None:
     """What bars around it mean: the determinant of a square matrix, the length of a vector; None: absolute value."""
     if isinstance(inside, MatrixBase):
         return inside.det() if inside.is_square else sympy.sqrt(sum(x**2 for x in inside))
-    if any(_VECTOR_NAME.search(name.name) for name in inside.free_symbols):
-        factor, vector = inside.as_coeff_Mul()
-        return abs(factor) * sympy.Symbol(f"length{vector}")
+    if vectors := [name for name in inside.free_symbols if _VECTOR_NAME.search(name.name)]:
+        factor, vector = sympy.expand(inside).as_independent(*vectors, as_Add=False)
+        content, vector = vector.primitive() if vector.is_Add else (1, vector)
+        vector = -vector if vector.could_extract_minus_sign() else vector
+        return abs(content * factor) * sympy.Symbol(f"length{vector}")
     return None
 
 

@@ -67,6 +67,8 @@ _BRACKET_NAME = re.compile(
 _COMMAND = re.compile(r"\\(?:([A-Za-z]+)\*?|(.))", re.DOTALL)
 _FRACTION_START = re.compile(r"\\(frac|binom)\s*(\{|[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
 _SQRT = re.compile(r"\\sqrt\s*(\[[^\[\]]{0,40}\])?\s*([0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{]))")
+# `\log_23` prints the base 2, as TeX takes one digit; `\log_10 5` has the base 10
+_LOG_DIGITS = re.compile(r"\\log\s*_\s*([0-9])([0-9]+)(?=\s*(?:$|[-+=,)}\]/]|\\cdot|\\times))")
 _POWER_DIGITS = re.compile(r"([\^_])\s*([-+]?[0-9]{2,}|[-+][0-9A-Za-z])(?![.0-9])")
 _POWER_PAREN = re.compile(r"\^\s*\(([^()]{1,80})\)")
 _SINGLE_SCRIPT = re.compile(r"([\^_])\s*\{\s*([0-9A-Za-z])\s*\}(?!\s*[0-9])")
@@ -306,6 +308,7 @@ def _normalize_scripts(text: str) -> str:
     text = _SQRT.sub(lambda m: f"\\sqrt{m.group(1) or ''}{{{m.group(2)}}}", text)
     text = re.sub(r"\\sqrt\s*\(([^()]{1,200})\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\\sqrt\s+([\[{])", r"\\sqrt\1", text)
+    text = _LOG_DIGITS.sub(r"\\log_\1 \2", text)
     text = _POWER_DIGITS.sub(r"\1{\2}", text)
     text = _POWER_PAREN.sub(r"^{\1}", text)
     return _SINGLE_SCRIPT.sub(r"\1\2", text)

@@ -96,7 +96,7 @@ def parse_structure(text: str) -> Structure:
     if len(pieces) > MAX_ITEMS:
         return Structure("formula", (text,))
     if len(pieces) > 1:
-        is_union = separators == {"or"} and all(_has_inequality(piece) for piece in pieces)
+        is_union = separators == {"or"} and any(map(_has_inequality, pieces)) and all(map(_RELATIONS.search, pieces))
         return Structure("union" if is_union else "list", tuple(pieces), signs=tuple(sorted(separators)))
     text = pieces[0] if pieces else text
     return (
@@ -257,6 +257,8 @@ def _parse_brackets(text: str) -> Structure | None:
         items = _split_items(text[1:-1])
         if len(items) == 1 and text[0] + text[-1] == "()":
             return parse_structure(items[0])
+        if text[0] + text[-1] == "()" and (several := _parse_plus_minus(text)):  # `(\pm3,0)` are two points
+            return several
         return Structure("bracket", items, text[0] + text[-1]) if len(items) > 1 and all(items) else None
     if text.startswith("\\{") and find_closing(text, 0) == len(text) - 1:
         content = text[2:-2].strip()

@@ -67,7 +67,10 @@ def to_set(text: str) -> sympy.Set:
         if (interval := interval_of(structure)) is not None:
             return to_set(interval)
         if is_name(items[0]) and len(items) == 2 and signs[0] in (r"\in", "="):
-            return to_set(items[1])
+            is_value = (
+                signs[0] == "=" and parse_structure(items[1]).kind == "formula" and not is_set_operation(items[1])
+            )
+            return sympy.FiniteSet(_parse_real(items[1])) if is_value else to_set(items[1])
         if is_name(items[0]) and signs == (r"\neq",):
             return sympy.Complement(S.Reals, sympy.FiniteSet(_parse_real(items[1])))
     raise UnreadableError("not a set")
@@ -106,7 +109,7 @@ def _done(formula: sympy.Basic | MatrixBase) -> sympy.Basic | MatrixBase:
         raise
     except Exception:
         return formula
-    return value.as_explicit() if isinstance(value, sympy.MatrixExpr) and not value.free_symbols else value
+    return value.as_explicit() if isinstance(value, sympy.MatrixExpr) and not value.atoms(sympy.MatrixSymbol) else value
 
 
 def _equal_by_rounding(gold: str, answer_value: sympy.Expr, answer: str, gold_value: sympy.Expr) -> bool:

@@ -222,7 +222,11 @@ def _parse(items: list[Item], letters: bool) -> str | None:
             factor = {}
         elif word in ("square", "sq", "cubic", "cu") and following and following[0][1] in UNITS:
             prefix = _POWER_WORDS[word]
-        elif kind == "word" and name in UNITS and not (name == "in" and following and following[0][1] not in UNITS):
+        elif (
+            kind == "word"
+            and name in UNITS
+            and not (name == "in" and following and following[0][0] == "word" and following[0][1] not in UNITS)
+        ):
             factor = UNITS[name]
             if powers == {"°": 1} and f"°{name[0].upper()}" in UNITS:  # `degrees Celsius`
                 powers, factor = Counter(), {f"°{name[0].upper()}": 1}

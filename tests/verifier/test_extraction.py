@@ -25,7 +25,8 @@ LENIENT = {
     r"The answer is 4, no: \boxed{5}": "5", "The answer is 4. No, the answer is not 4.": None,
     "<think> the answer is 5": None, "it ends with 2 and 10": "10", "The answer is 18 (not 17).": "18",
     "The answer is 18 , it can't be 17 or 16.": "18", r"so \( a \(\frac{x}{2}\)": r"\frac{x}{2}",
-    "It is −5 degrees.": "-5", "The answer is –3 dollars": "-3", "an area of 5 cm^2": "5", "2^10 ways": "2",
+    "It is −5 degrees.": "-5", "The answer is –3 dollars": "-3", "an area of 5 cm^2": "5", "2^10 ways": "2^10",
+    "about 1.5×10^8 meters": "1.5×10^8",
 }  # fmt: skip
 
 
