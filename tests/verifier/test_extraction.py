@@ -16,6 +16,7 @@ STRICT = {
     r"<think>\boxed{1}</think>\boxed{2}": "2", r"<think>\boxed{1}</think> two": None,
     r"<think> I guess \boxed{5}": None, r"\boxed{4} <think> or \boxed{5}": None,
     r"<think>a</think> \boxed{4} <think> b": None, r"\boxed{5": None, r"\boxed{4} and so \boxed{5": None,
+    r"\boxed{B} is the incorrect statement.": "B", r"\boxed{5} is the wrong answer.": None,
     r"\boxed{}": None, r"\boxedx{5}": None, "The answer is 5": None, "": None,
 }  # fmt: skip
 LENIENT = {

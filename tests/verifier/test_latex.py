@@ -43,6 +43,7 @@ PRODUCTS = {  # of whole numbers from 2 to 9: the formula, its value
     r"\sum_{k=1}^{%d}%dk+%d": lambda a, b, c: a * (a + 1) * b / 2 + c,
     r"\int_{0}^{%d}%dx\,dx+%d": lambda a, b, c: a * a * b / 2 + c,
     r"\binom{%d}{1}\frac{%d}{%d}": lambda a, b, c: a * b / c,
+    r"\sin %d\cos %d\cdot %d": lambda a, b, c: math.sin(a) * math.cos(b) * c,
     r"%d\binom{%d}{1}\binom{%d}{2}": lambda a, b, c: a * b * c * (c - 1) / 2,
     r"\frac{%d\frac{1}{9}}{%d}+%d": lambda a, b, c: (a + 1 / 9) / b + c,
     r"√%d%d+%d": lambda a, b, c: math.sqrt(10 * a + b) + c,
