@@ -25,7 +25,7 @@ class UserError(Exception):
 def exit_code(main: Callable[[], int | None]) -> int:
     """Run a command line. Return its exit code, or 2 after printing a UserError to stderr.
 
-    A path that may not be read, or is longer than a path can be, is a user's mistake wherever it is looked at.
+    A path without permission, or longer than a path can be, is a user's mistake wherever it is looked at.
     """
     try:
         return main() or 0
@@ -35,7 +35,8 @@ def exit_code(main: Callable[[], int | None]) -> int:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) or error.filename is None:
             raise
         name = str(error.filename)
-        print(f"error: {name[:80] + '…' * (len(name) > 80)}: cannot be read ({error.strerror})", file=sys.stderr)
+        cut = name[:80] + "…" * (len(name) > 80)
+        print(f"error: {cut}: {error.strerror}; check the path and its permissions", file=sys.stderr)
     return 2
 
 

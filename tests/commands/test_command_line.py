@@ -85,8 +85,16 @@ def test_incomplete_launch_is_one_sentence(monkeypatch, variables, problem):
         (UserError("a: b; c"), 2, "error: a: b; c\n"),
         (KeyboardInterrupt(), 130, "stopped before the first step\n"),
         (ValueError("x"), 1, "ValueError: x\n"),
-        (PermissionError(13, "Permission denied", "/a"), 2, "error: /a: cannot be read (Permission denied)\n"),
-        (OSError(36, "File name too long", "b" * 300), 2, f"error: {'b' * 80}…: cannot be read (File name too long)\n"),
+        (
+            PermissionError(13, "Permission denied", "/a"),
+            2,
+            "error: /a: Permission denied; check the path and its permissions\n",
+        ),
+        (
+            OSError(36, "File name too long", "b" * 300),
+            2,
+            f"error: {'b' * 80}…: File name too long; check the path and its permissions\n",
+        ),
         (OSError(5, "Input/output error", "/a"), 1, "OSError: [Errno 5] Input/output error: '/a'\n"),
     ],
 )
