@@ -194,6 +194,9 @@ def test_bytes_of_the_engine_and_tokens_of_a_microbatch_by_hand():
     assert engine_bytes(config, QWEN_1B, 0) == 2 * QWEN_1B.parameters + GB // 2
     config = load_config([], ["model.dtype=bfloat16", "rollout.kv_cache_gb=3", "rollout.tensor_parallel_size=2"])
     assert engine_bytes(config, QWEN_1B, 80 * GB) == QWEN_1B.parameters + 3 * GB
+    assert engine_bytes(load_config([], ["rollout.engine=transformers"]), QWEN_1B, 80 * GB) == 4 * QWEN_1B.parameters
+    servers = ["rollout.servers=[http://a:8000]", "selector.entropy_source=actor"]
+    assert engine_bytes(load_config([], servers), QWEN_1B, 80 * GB) == 0
     config = load_config([], ["train.max_tokens_per_microbatch=100", "data.max_prompt_length=60"])
     assert (largest_microbatch(config), largest_microbatch(load_config([]))) == (60 + 1024 - 1, 16384)
     few = ["train.prompts_per_step=2", "schedule.n_init=4", "schedule.n_final=8", "optim.num_minibatches=3"]

@@ -73,7 +73,7 @@ def _read_yaml(path: Path) -> dict:
     except yaml.MarkedYAMLError as error:
         line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UserError(f"{path}: invalid YAML{line} ({error.problem})") from error
-    except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:  # KeyError: `!!bool x`; many digits
+    except (yaml.YAMLError, KeyError, ValueError, RecursionError) as error:  # of `!!bool x`; of too many digits
         raise UserError(f"{path}: invalid YAML") from error
     if not isinstance(content, dict) or not all(v is None or isinstance(v, dict) for v in content.values()):
         raise UserError(f"{path}: expected sections (model:, data:, …) with keys under them")

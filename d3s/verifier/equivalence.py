@@ -18,6 +18,7 @@ from functools import partial
 from itertools import pairwise, permutations
 from string import ascii_lowercase
 
+from d3s.verifier.approximations import exact_side, is_near
 from d3s.verifier.conventions import (
     alternatives,
     equal_money,
@@ -31,7 +32,7 @@ from d3s.verifier.conventions import (
 )
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
 from d3s.verifier.nouns import are_opposed
-from d3s.verifier.quantities import claims, equal_quantities, parse_quantity, strip_lead, without_description
+from d3s.verifier.quantities import equal_quantities, parse_quantity, strip_lead, without_description
 from d3s.verifier.relations import (
     as_chain,
     assignment,
@@ -42,11 +43,9 @@ from d3s.verifier.relations import (
 )
 from d3s.verifier.structure import (
     Structure,
-    is_name,
     is_set_operation,
     parse_structure,
     split_top,
-    split_words,
     unit_vectors,
     without_marks,
 )
@@ -64,10 +63,6 @@ _WORD = re.compile(r"[A-Za-z]{3}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LOGIC = re.compile(r"\\(?:neg|lnot|to|implies|Rightarrow)(?![A-Za-z])")
 _SINGLE_LETTER = re.compile(r"[(\s]*[A-Z]\W*|[a-z]")
-# after a decimal: dots, `\text{(3 s.f.)}`, `(nearest hundredth)`
-_REMARK = re.compile(
-    r"\\dots\s*$|(?:\\text\{\s*)?\(?(?:\\text\{\s*)?\s*(?:to )?(?:[0-9]\s*)?[A-Za-z][^{}0-9]{0,60}[)}\s]+$"
-)
 
 
 def equivalent(gold: str, answer: str, formulas: Compare = undecided) -> Verdict:
@@ -96,10 +91,10 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
     if depth > MAX_DEPTH:
         return False
     gold, answer = in_stated_order(strip_lead(gold), strip_lead(answer))
-    gold, stated = _exact_side(without_description(gold))
-    answer, claim = _exact_side(with_approximation(answer))
+    gold, stated = exact_side(without_description(gold))
+    answer, claim = exact_side(with_approximation(answer))
     if claim:
-        return all_of((_equal(gold, answer, formulas, depth + 1), _is_near(answer, claim, formulas)))
+        return all_of((_equal(gold, answer, formulas, depth + 1), is_near(answer, claim, formulas)))
     (gold_core, modulus), (answer_core, answer_modulus) = split_modulus(gold), split_modulus(answer)
     if modulus and answer_modulus:
         cores = (residues(core, modulus) for core in (gold_core, answer_core))
@@ -137,52 +132,6 @@ def _equal(gold: str, answer: str, formulas: Compare, depth: int) -> Verdict:
 
 def _is_grouped(text: str) -> bool:
     return _GROUPS.fullmatch(text.replace(", ", ",")) is not None
-
-
-def _exact_side(text: str) -> tuple[str, str]:
-    r"""Split `\sqrt{2} \approx 1.41` into the exact value and its decimal; `x \approx 1.41` has the decimal alone.
-
-    In a list each item has a sign of its own, `x \approx 1.5, y \approx 2.3`, unless both sides of one are lists.
-    """
-    if "\\approx" not in text:
-        return text, ""
-    sides = [side.strip() for side in split_top(text, "\\approx")]
-    items = [item.strip() for part in split_words(text)[0] for item in split_top(part, ",")]
-    if any("\\approx" in item for item in items[1:]) and not _are_lists(sides):
-        pairs = [(item, [side.strip() for side in split_top(item, "\\approx")]) for item in items]
-        return ", ".join(" = ".join(of) if len(of) == 2 and is_name(of[0]) else item for item, of in pairs), ""
-    if not sides[0] or is_name(sides[0]):
-        return sides[-1], ""
-    claim = sides[-1] if len(sides) > 1 else ""
-    short = _REMARK.sub("", claim).strip()
-    return sides[0], short if parse_quantity(short) else claim
-
-
-def _are_lists(sides: list[str]) -> bool:
-    """Are these two lists of the same length, the first of values?"""
-    items = [parse_structure(side).items for side in sides]
-    return len(items) == 2 and len(items[0]) == len(items[1]) > 1 and not is_name(items[0][-1])
-
-
-def _is_near(exact: str, claim: str, formulas: Compare) -> Verdict:
-    """Does the value that an answer states round, or is it cut, to the decimal that the answer claims for it?"""
-    exact, claimed = split_unit(exact.rpartition("=")[2].strip())[0], parse_quantity(claim)
-    number = parse_quantity(exact)
-    if number and claimed:
-        return claims(claimed, number.value)
-    value, written = parse_structure(exact), parse_structure(claim)
-    if written.kind == "formula":
-        return formulas(rf"\approx {claim}", exact)
-    if value.kind == "formula" and (written.signs == ("or",) or set(written.signs) == {"="}):
-        same = [item.strip() for item in written.items if not is_name(item)]  # `0.867 = 86.7\%`, `x = 1.41`
-        numbers = [parse_quantity(item) for item in same]
-        are_equal = all(numbers) and all(equal_quantities(numbers[0], number) for number in numbers)
-        return are_equal and _is_near(exact, same[0], formulas)
-    if len(value.items) != len(written.items) > 0:
-        return False
-    unordered = {value.kind, written.kind} <= {"list", "set"} and len(value.items) <= MAX_ROWS
-    orders = permutations(written.items) if unordered else [written.items] * (value.kind == written.kind)
-    return any_of(all_of(_is_near(*pair, formulas) for pair in zip(value.items, order)) for order in orders)
 
 
 # ------------------------------------------------------------------------------------------------------------ structure

@@ -14,6 +14,7 @@ from d3s.commands.eval import parse_arguments, parse_template_arguments
 from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
+from d3s.tracking.run_directory import lock_run_directory
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 from tests.helpers.command_line import complete, finish, lines, start, wait_for
 from tests.helpers.data_files import write_rows
@@ -89,6 +90,16 @@ def test_home_and_help_are_written_out(monkeypatch, capsys):
         parse_arguments(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "95 % confidence" in shown and "%%" not in shown and "{problem} (default: " in shown
+
+
+def test_second_command_in_one_output_is_refused(base, tmp_path):
+    """Its responses would be appended to those of the first."""
+    output = tmp_path / "out"
+    write_rows(tmp_path / "own.jsonl", [{"problem": "1+1?", "answer": "2"}])
+    first = evaluate(base, tmp_path, "--engine", "transformers", "--output", output)
+    with lock_run_directory(output), pytest.raises(UserError, match=r"out: in use by process .* another --output"):
+        evaluate(base, tmp_path, "--engine", "transformers", "--output", output)
+    assert evaluate(base, tmp_path, "--engine", "transformers", "--output", output) == first
 
 
 def test_interrupted_command_resumes(base, tmp_path):
