@@ -56,9 +56,9 @@ SORTED: dict[str, tuple[float, ...]] = {
 # Row -> learning rates of the search with Gemma 3 270M, which one step at 2e-5 destroys.
 GEMMA: dict[str, tuple[float, ...]] = {
     "GRPO": (2e-6, 4e-6),
-    "GRPO, G = 4, 4 updates": (1e-6, 2e-6, 4e-6),
+    "GRPO, G = 4, 4 updates": (1e-6, 2e-6, 4e-6, 8e-6),
     "D3S, K 5 to 20 %": (1e-6, 2e-6, 4e-6),
-    "D3S, K 50 to 100 %": (2e-6, 4e-6),
+    "D3S, K 50 to 100 %": (2e-6, 4e-6, 8e-6),
 }
 # Row -> arguments, learning rates of the search with adapters.
 ADAPTED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
@@ -68,7 +68,7 @@ ADAPTED: dict[str, tuple[tuple[str, ...], tuple[float, ...]]] = {
     "D3S, N 2 to 4, K 50 to 100 %, 4 updates": ((*growing(*LARGE_K, 2, 4), *FOUR_UPDATES), (1e-4, 2e-4)),
     "D3S, N 2 to 4, K 50 to 100 %, G = 4, 4 updates": (
         (*growing(*LARGE_K, 2, 4), *groups(4, 128), *FOUR_UPDATES),
-        (1e-4, 2e-4, 4e-4),
+        (1e-4, 2e-4, 4e-4, 8e-4),
     ),
 }
 PAPER, RANDOM = "D3S, K 5 to 20 %", "random tokens"
