@@ -34,6 +34,7 @@ from d3s.distributed import all_gather_objects
 from d3s.random_states import random_states, restore_random_states
 
 FOLDER = "checkpoints"
+REPLACED = "config.yaml", "machine.json", "eval.jsonl", "warnings.jsonl", "best", "best-adapter", "adapter"  # by a run
 MANIFEST = "manifest.json"  # size and SHA-256 of every file, written last
 STATE = "state.json"
 PARTS = "parts.pt"  # RunState.parts, if any
@@ -201,9 +202,13 @@ def find_resume(run: Path, resume: str) -> Path | None:
 
     Raises: UserError if the run directory holds a run that would be overwritten, or if the checkpoint is damaged.
     """
-    if any((run / name).exists() for name in (FOLDER, "metrics.jsonl", "resumes.jsonl")):  # else it may be anybody's
+    if any((run / name).exists() for name in (FOLDER, "metrics.jsonl", "resumes.jsonl")):
         for folder in (run, run / FOLDER):
             recover_directories(folder)
+    elif foreign := [name for name in REPLACED if (run / name).exists()]:
+        raise UserError(
+            f"{run}: is no run, but has {foreign[0]}, which a run replaces; choose another train.output_dir"
+        )
     own, origin, exported = saved_steps(run), _origin(run), (run / "model").exists()
     started = bool(own or exported or read_json_lines(run / "metrics.jsonl"))  # a start that fails takes no step
     if resume not in ("auto", "never"):

@@ -27,6 +27,8 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
     A path without permission, or longer than a path can be, is a user's mistake wherever it is looked at.
     """
+    with suppress(AttributeError, OSError):  # of an output that a caller has replaced
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters of messages
     try:
         return main() or 0
     except UserError as error:

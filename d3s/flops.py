@@ -120,10 +120,11 @@ class ModelShape:
             targets: names, or "all-linear".
         """
         (q, v), d, f = self.attention, self.hidden, self.intermediate
-        sizes = {"q_proj": d + q, "k_proj": d + v, "v_proj": d + v, "o_proj": q + d}
-        sizes |= {"gate_proj": d + f, "up_proj": d + f, "down_proj": f + d}
-        adapted = {target.rpartition(".")[2] for target in (sizes if targets == "all-linear" else targets)}
-        return self.layers * (rank or 0) * sum(sizes[name] for name in adapted & sizes.keys())
+        sizes = {"self_attn.q_proj": d + q, "self_attn.k_proj": d + v, "self_attn.v_proj": d + v}
+        sizes |= {"self_attn.o_proj": q + d, "mlp.gate_proj": d + f, "mlp.up_proj": d + f, "mlp.down_proj": f + d}
+        ends = tuple(f".{target}" for target in (sizes if targets == "all-linear" else targets))
+        names = ((f".model.layers.{i}.{name}", size) for i in range(self.layers) for name, size in sizes.items())
+        return (rank or 0) * sum(size for name, size in names if name.endswith(ends))
 
 
 # A product of [m, k] and [k, n] takes 2 m k n FLOPs. A forward pass over t tokens of which r reach the head:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.config.schema import Config
 
 GB = 2**30
-BYTES = {"float32": 4, "bfloat16": 2}  # per number
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}  # per number
 LIVE_PARAMETERS = 10**9  # DeepSpeed's stage3_max_live_parameters and sub_group_size, in parameters
 REDUCE_BUCKET = 5 * 10**8  # DeepSpeed's reduce_bucket_size, in parameters
 FITS = 0.9  # of a GPU's memory, that a plan may need

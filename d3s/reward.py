@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import exp, isfinite
@@ -80,11 +81,17 @@ class RewardFunction:
         return [judge.scorer for judge in self._judges.values() if isinstance(judge.scorer, RuleObject)]
 
     def attempt(self, problems: Sequence[Problem]) -> None:
-        """Call the user's own functions with made-up responses to these problems. Raises UserError if one fails."""
+        """Call the user's own functions with made-up responses to these problems, and restore their states.
+
+        Raises: UserError if one fails.
+        """
+        before = [(rule, deepcopy(rule.state_dict())) for rule in self.objects if rule.has("state_dict")]
         for judge in self._judges.values():
             for problem in problems if judge.own else ():
                 judge.attempt(problem.answer, problem.row)
         self.take_stats()
+        for rule, state in before:
+            rule.load_state_dict(state)
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[..., Outcome]:
         """Start to score a response. The returned call waits for the outcome, which lacks the term for the length.
@@ -180,7 +187,13 @@ def _total(judge: Judge, response: str, answer: str, row: dict[str, Any] | None 
 
 
 def scorers(tests: Mapping[str, Sequence[Problem]], reward: Value | None) -> dict[str, Value]:
-    """The rule that scores each data set: `reward`, else the reward of its problems, else the verifier."""
+    """The rule that scores each data set: `reward`, else the reward of its problems, else the verifier.
+
+    Raises: UserError for problems with several rewards.
+    """
+    for name, problems in tests.items():
+        if not reward and len(kinds := {problem.reward or VERIFIER for problem in problems}) > 1:
+            raise UserError(f"{name}: has problems for {' and '.join(sorted(kinds))}; evaluate them from one file each")
     return {name: reward or problems[0].reward or VERIFIER for name, problems in tests.items()}
 
 

@@ -1,6 +1,7 @@
 """The synchronous loop: generate, reward, select, update, sync. One call per stage."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -38,7 +39,7 @@ from d3s.evaluation.files import Sample
 from d3s.evaluation.sampling import Request, look_at
 from d3s.first_look import engine_line, prompt_lines
 from d3s.fitting import fit_recomputation
-from d3s.groups import RolloutGroups, collect_groups
+from d3s.groups import RolloutGroups, add_counts, collect_groups
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, add_ranks, planned_passes
@@ -119,7 +120,7 @@ class Trainer(StopSignals):
             max_model_len=max_length,
             seed=config.train.seed,
             head_dtype=config.model.head_dtype,
-            weights_folder=self.run / "weights",
+            weights_folder=self.run / "server_weights",
         )
         self.engine.sleep()
         heartbeat("load the actor")  # collective, unlike the loading before it
@@ -288,11 +289,11 @@ class Trainer(StopSignals):
             try:
                 steps = self.actor.update(batch, rate, generator)
             except NonFiniteError as error:
-                self._save()
-                raise UserError(
-                    f"step {state.step + 1}: {error}; the weights before that update are saved in "
-                    f"{self.run / 'checkpoints'}; {NON_FINITE_ADVICE}"
-                ) from error
+                saved = ""
+                if state.step:
+                    self._save()
+                    saved = f"the weights before that update are saved in {self.run / 'checkpoints'}; "
+                raise UserError(f"step {state.step + 1}: {error}; {saved}{NON_FINITE_ADVICE}") from error
             self.memory["memory/update_gb"] = memory_gb()
             if problem := self.actor.micro_batches.problem():
                 self.tracker.warn(problem, problem)
@@ -348,7 +349,8 @@ class Trainer(StopSignals):
             self._save()
 
     def _export(self) -> None:
-        export_model(self.actor, self.tokenizer, self.run / "model")
+        with phase("checkpoint"):
+            export_model(self.actor, self.tokenizer, self.run / "model")
 
     def _save(self) -> None:
         self.state.parts = part_states(self.parts, self.accelerator)
@@ -401,8 +403,10 @@ class Trainer(StopSignals):
             "tokens_trained": self.state.tokens_trained,
             "tokens_generated": self.state.tokens_generated,
         }
-        verifier = {f"reward/{name}": count for name, count in self.reward_function.take_stats().items()}
-        self.tracker.log({"step": self.state.step} | progress | metrics | verifier | times | machine)
+        own = {f"reward/{name}": count for name, count in self.reward_function.take_stats().items()}
+        own["time/cpu"] = metrics.pop("time/cpu")
+        sums = add_counts(all_gather_objects([Counter(own)], self.accelerator))  # over ranks
+        self.tracker.log({"step": self.state.step} | progress | metrics | sums | times | machine)
 
     def _write_samples(self, groups: RolloutGroups, selection: Selection, batch: Batch, k: float) -> None:
         settings, step = self.config.tracker, self.state.step
@@ -418,8 +422,11 @@ class Trainer(StopSignals):
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def close(self) -> None:
-        """End the processes of reward functions, flush and close all files, and restore the signal handlers."""
-        self.engine.close()
-        self.reward_function.close()
-        self.tracker.close()
+        """End the processes of reward functions, flush and close all files, and restore the signal handlers.
+
+        Also after a constructor that failed.
+        """
+        for part in ("engine", "reward_function", "tracker"):
+            if hasattr(self, part):
+                getattr(self, part).close()
         self.restore_signals()

@@ -1,5 +1,6 @@
 """Test the shared helpers against strict JSON, file-size limits, kills and hand-written answers."""
 
+import io
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from d3s.common import (
     JsonLines,
     UserError,
     disk_error,
+    exit_code,
     gpu_problem,
     json_line,
     printable,
@@ -171,3 +173,10 @@ def test_printable_text_is_safe_and_stable(text):
     assert all(c == "\n" or c.isprintable() or ord(c) >= 0xA0 for c in shown)
     assert not any(0xD800 <= ord(c) < 0xE000 for c in shown)
     assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def test_output_without_a_character_escapes_it(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1"))
+    assert exit_code(lambda: print("é …", flush=True)) == 0
+    assert written.getvalue() == b"\xe9 \\u2026\n"

@@ -134,8 +134,9 @@ def test_memory_of_lora_by_hand():
     assert parts["head"] == 4 * 4 * CHUNK  # logits alone
     assert memory(config, QWEN_7B, Placement(2), CHUNK)["gradients"] == 8 * trained
     assert checkpoint_bytes(config, QWEN_7B, Placement()) == 12 * trained
-    named = load_config([], ["lora.rank=2", "lora.targets=[q_proj,mlp.down_proj]"])
-    assert QWEN_7B.adapter_parameters(named.lora.rank, named.lora.targets) == 28 * 2 * (3584 + 3584 + 3584 + 18_944)
+    named = load_config([], ["lora.rank=2", "lora.targets=[q_proj,mlp.down_proj,layers.3.self_attn.v_proj]"])
+    counted = QWEN_7B.adapter_parameters(named.lora.rank, named.lora.targets)
+    assert counted == 28 * 2 * (3584 + 3584 + 3584 + 18_944) + 2 * (3584 + 512)
 
 
 @pytest.mark.parametrize("overrides", [[], ["lora.targets=[k_proj,o_proj]"]])

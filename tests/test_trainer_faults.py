@@ -100,6 +100,19 @@ def test_half_a_step_is_never_saved(tied_model, tmp_path, monkeypatch, call, eve
     assert all((after[name] == value).all() for name, value in saved.items())
 
 
+def test_no_checkpoint_precedes_the_first_update(tied_model, tmp_path, monkeypatch):
+    """Resumed from one, the run would lack the evaluation before training."""
+
+    def nan(logprobs, old_logprobs, advantages, epsilon, epsilon_high, denominator):
+        value, stats = grpo_loss(logprobs, old_logprobs, advantages, epsilon, epsilon_high, denominator)
+        return value * float("nan"), stats
+
+    monkeypatch.setitem(LOSS_RULES.builtin, "grpo", nan)
+    with pytest.raises(UserError, match=r"^step 1: the loss is nan; a lower "):
+        train(tied_model, tmp_path, overrides=EVALUATED)
+    assert not (tmp_path / "checkpoints").exists() and len(lines(tmp_path / "eval.jsonl")) == 1
+
+
 def test_warnings_are_given_once(tied_model, tmp_path, monkeypatch):
     """Of micro-batches that do not fit, with the value to set; of a mismatch, which this precision has not."""
     monkeypatch.setattr(module, "mismatch_problem", lambda config: "bfloat16")

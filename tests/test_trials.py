@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 import re
+from concurrent.futures import Future
 from dataclasses import replace
 from pkgutil import resolve_name
 
@@ -234,6 +235,38 @@ def test_rewards_that_fail_now_and_then_are_tried(monkeypatch):
     config.reward.shaper = f"{OWN}:shaper"
     with pytest.raises(UserError, match=r"^reward.shaper: .*:shaper returned the span \(0, 0, 1.0\), .* on problem "):
         attempt_rewards(config, problems)
+
+
+class Counting:
+    """A reward with a state."""
+
+    calls = 0
+
+    def submit(self, response):
+        self.calls += 1
+        future = Future()
+        future.set_result(1.0)
+        return future
+
+    def close(self):
+        pass
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+
+def test_trial_leaves_the_state_of_a_reward(monkeypatch):
+    monkeypatch.setattr(own_rules, "reward", Counting, raising=False)
+    config = load_config([], [f"reward.functions=[{OWN}:reward]", "data.limit=1"])
+    reward_function = RewardFunction(config.reward, 8)
+    (counting,) = reward_function.objects
+    assert reward_function.submit("x", "y")().reward == 1 and counting.state_dict() == {"calls": 1}
+    attempt_rewards(config, read_problems(config), reward_function)
+    assert counting.state_dict() == {"calls": 1}
+    reward_function.close()
 
 
 @pytest.mark.parametrize("option", RULES)

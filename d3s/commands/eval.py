@@ -19,6 +19,7 @@ from d3s.common import UserError, exit_code, silence_libraries
 from d3s.config import yaml12
 from d3s.config.fields import expand_home
 from d3s.config.schema import DataConfig, EvalConfig, RewardConfig
+from d3s.data.gym import check_tasks
 from d3s.evaluation.estimators import parse_ks
 from d3s.rules import FORMS, Value
 
@@ -96,6 +97,7 @@ def parse_arguments(
     parser.set_defaults(limits=RewardConfig(), head_dtype="auto")  # without flags
     usual = (1, 8)
     args = parser.parse_args(arguments)
+    given = args.options
     if bool(args.run) == bool(args.model):
         raise UserError("--model: expected a model, or a run by --run; give one of them")
     if args.step is not None and not args.run:
@@ -111,6 +113,7 @@ def parse_arguments(
     args.k = args.k or tuple(k for k in usual if k <= args.n) or (args.n,)
     if not args.data:
         raise UserError("--data: expected at least one benchmark, file, hub name or synthetic:TASK")
+    check_tasks(given, args.data, "--options", "--data")
     if max(args.k) > args.n:
         raise UserError(f"--k: got pass@{max(args.k)}, expected at most --n = {args.n}")
     if "" in args.stop or len(args.stop) > 4:

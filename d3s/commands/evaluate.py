@@ -50,7 +50,7 @@ def open_engine(
     """Build an engine that does not share the machine with a training run. See rollout.stop and model.head_dtype."""
     choose_threads(known_parameters(path))
     settings = {"engine": kind, "gpu_memory_utilization": 0.85, "sleep": False, "stop": list(stop)}
-    if torch.cuda.is_available():  # without an actor on the GPU there is memory for more concurrent sequences
+    if kind == "vllm" and torch.cuda.is_available():  # which recomputes what exceeds the memory
         settings["max_num_seqs"] = 1024
     elif kind == "vllm" and (shape := find_shape(path)) and (free := free_memory()):
         number = BYTES[dtype]
@@ -111,6 +111,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         output = open_output(args.output, settings)
         stack.enter_context(lock_run_directory(output, "--output"))
         engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop, args.head_dtype)
+        stack.callback(engine.close)
         first = next(iter(prompts.values())).texts[0]
         about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)
         for label, text in [*about, ("engine", engine_line(engine))]:

@@ -163,8 +163,9 @@ def _run(config: Config, checkpoint: Path | None) -> int:
     """Train, and close what a process that goes on would keep."""
     from d3s.trainer import Trainer
 
-    trainer = Trainer(config, checkpoint)
+    trainer = Trainer.__new__(Trainer)
     try:
+        trainer.__init__(config, checkpoint)  # which may fail after it has started processes
         return trainer.train()
     finally:
         trainer.close()

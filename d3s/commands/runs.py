@@ -3,14 +3,19 @@
 Imports of torch and transformers wait until a checkpoint is converted.
 """
 
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError
+from d3s.common import UserError, disk_error
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 
 MODELS = "models"  # folder of a run with the models of checkpoints
+CONVERTED = "checkpoint.json"  # the manifest of the checkpoint that a model was made from
 
 
 def read_run(run: Path) -> Config:
@@ -72,7 +77,7 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     from d3s.actor.lora import attach_adapter, merged_weights
     from d3s.actor.state import full_weights
     from d3s.actor.zero3 import read_shards
-    from d3s.checkpoint import read_state, write_model
+    from d3s.checkpoint import MANIFEST, read_state, write_model
     from d3s.pretrained import load_model, read_tokenizer
     from d3s.tiny import find_model
     from d3s.tracking.fingerprint import WEIGHTS, differences, hash_contents, model_contents
@@ -84,16 +89,34 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
         changed.pop(WEIGHTS, None)
     if changed:
         raise UserError(f"{misfit}, with other {' and '.join(changed)}; restore the files of that run")
-    lm = load_model(base, dtype=dtype if lora else torch.float32)
-    if lora:
-        attach_adapter(lm, base, config.lora, config.train.seed)
-    saved = read_shards(checkpoint) if state["zero3"] else load_file(checkpoint / "model.safetensors")
-    trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
-    if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
-        raise UserError(f"{misfit}; restore the model of that run")
-    with torch.no_grad():
-        for name, parameter in trained.items():
-            parameter.copy_(saved[name])
-    weights = merged_weights(lm) if lora else full_weights(lm)
-    write_model(lm, {n: w.to(dtype) for n, w in weights}, read_tokenizer(base), config.model.dtype, path, {})
+    files = json.loads((checkpoint / MANIFEST).read_text())
+    with _sole_writer(path.parent):
+        if (path / CONVERTED).exists() and json.loads((path / CONVERTED).read_text()) == files:
+            return path
+        lm = load_model(base, dtype=dtype if lora else torch.float32)
+        if lora:
+            attach_adapter(lm, base, config.lora, config.train.seed)
+        saved = read_shards(checkpoint) if state["zero3"] else load_file(checkpoint / "model.safetensors")
+        trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
+        if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
+            raise UserError(f"{misfit}; restore the model of that run")
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(saved[name])
+        weights = {name: weight.to(dtype) for name, weight in (merged_weights(lm) if lora else full_weights(lm))}
+        write_model(lm, weights, read_tokenizer(base), config.model.dtype, path, {CONVERTED: files})
     return path
+
+
+@contextmanager
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Make a folder, and wait until no other process converts a model in it."""
+    try:
+        folder.mkdir(exist_ok=True)
+        lock = open(folder / ".lock", "w")  # noqa: SIM115 (held as long as the block)
+    except OSError as error:
+        raise disk_error(folder, error, "evaluate a copy of the run") from error
+    with lock:
+        with suppress(OSError):  # a network file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

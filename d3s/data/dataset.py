@@ -8,7 +8,7 @@ from d3s.common import UserError
 from d3s.config.schema import VERIFIER, Config
 from d3s.data.code import CODE_REWARD, read_tests
 from d3s.data.decontamination import decontaminate
-from d3s.data.gym import PREFIX
+from d3s.data.gym import check_tasks
 from d3s.data.problems import Problem, load_problems, name_sources
 from d3s.data.prompts import ChatOptions, EncodedPrompts, encode_prompts, render_prompt
 from d3s.rules import rule_name
@@ -32,10 +32,7 @@ def read_problems(config: Config) -> Problems:
         where the verifier is the only one, or for answers that are no tests where they are run.
     """
     data, notes, sources = config.data, [], name_sources(config.eval.data)
-    used = {source.removeprefix(PREFIX) for source in (*data.weights, *config.eval.data) if source.startswith(PREFIX)}
-    if unused := data.options.keys() - used:
-        task = min(unused)
-        raise UserError(f"data.options: got {task!r}, expected the task of a {PREFIX}TASK in data.path or eval.data")
+    check_tasks(data.options, (*data.weights, *config.eval.data), "data.options", "data.path or eval.data")
     train = []
     for file, path in enumerate(data.weights):
         bad = []

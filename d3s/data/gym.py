@@ -1,7 +1,7 @@
 """Problems of reasoning-gym, `reasoning-gym:TASK`: drawn and scored by worker processes, see d3s/gym/worker.py."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any
@@ -43,6 +43,13 @@ def draw_problems(
         return _draw(worker, name, (task, dict(options), start), split, limit)
     finally:
         worker.stop()
+
+
+def check_tasks(options: Mapping[str, Any], sources: Iterable[str], option: str, place: str) -> None:
+    """Raise UserError for options of a task that none of the sources, those of `place`, names."""
+    used = {source.removeprefix(PREFIX) for source in sources if source.startswith(PREFIX)}
+    if unused := options.keys() - used:
+        raise UserError(f"{option}: got {min(unused)!r}, expected the task of a {PREFIX}TASK in {place}")
 
 
 def _draw(

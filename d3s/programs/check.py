@@ -37,6 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory-mb", type=int, default=512, help="memory limit of a program in MB (default: 512)")
     parser.add_argument("--workers", type=int, default=2, help="programs that run at the same time (default: 2)")
     options = parser.parse_args(arguments)
+    for name, least in (("timeout_s", 0.1), ("memory_mb", 64), ("workers", 1)):
+        if not least <= getattr(options, name) < 1e9:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option}: got {getattr(options, name):g}, expected a number of at least {least}")
     problems = load_problems(options.data, split=options.split)
     if problems[0].reward != CODE_REWARD:
         raise UserError(f"{options.data}: got problems without tests, expected the columns of HumanEval, MBPP or APPS")

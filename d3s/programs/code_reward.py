@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
-from d3s.common import UserError, quote
+from d3s.common import UserError, printable, quote
 from d3s.data.code import before_entry, read_tests
 from d3s.programs.extraction import complete_prompt, defines, extract_program
 from d3s.rewards.scored import Scored
@@ -119,7 +119,7 @@ class CodeReward:
             name = row.get("task_id") or quote(str(row.get("problem", "")))
             text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
             text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)
 
 
 @lru_cache(maxsize=CACHED_REPORTS)

@@ -52,7 +52,7 @@ def _example(records: Sequence[dict]) -> dict:
         return len(set(map(len, lists))) == 1 and any(lists[2]) and _places(_tokens(record))[-1][1] < MOST_LINES
 
     def learned(record: dict) -> tuple[bool, float]:
-        return record.get("reward", 0) > 0, sum(p or 0 for p, t in zip(record["priorities"], record["trained"]) if t)
+        return record.get("right", False), sum(p or 0 for p, t in zip(record["priorities"], record["trained"]) if t)
 
     if fitting := [record for record in records if fits(record)]:
         return max(fitting, key=learned)

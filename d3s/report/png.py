@@ -80,12 +80,15 @@ def draw_demo_picture(run_dir: Path, path: Path | None = None) -> Path:
 
 def summary_title(run: Run, data: str | None) -> str:
     """Return the change of Pass@1 on `data`, or the name of the run if it has no evaluation yet."""
-    _, y = run.curve(f"eval/{data}/pass@1")
+    x, y = run.curve(f"eval/{data}/pass@1")
     if not len(y):
         return f"{shorten(run.path.resolve().name, 50)} at step {run.last_step}"
     if len(y) == 1:
-        return f"Pass@1 {format_value(y[0], 'share')} before training, now at step {run.last_step}"
-    return f"Pass@1 from {format_value(y[0], 'share')} to {format_value(y[-1], 'share')} in {run.last_step} steps"
+        when = f"at step {x[0]:.0f}" if x[0] else "before training"
+        now = f", now at step {run.last_step}" if run.last_step > x[0] else ""
+        return f"Pass@1 {format_value(y[0], 'share')} {when}{now}"
+    change = f"from {format_value(y[0], 'share')} to {format_value(y[-1], 'share')}"
+    return f"Pass@1 {change} in {x[-1] - x[0]:.0f} steps"
 
 
 def summary_facts(run: Run, data: str | None) -> list[str]:

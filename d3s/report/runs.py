@@ -179,8 +179,8 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     if not values:
         return None
     if len(values) == 1 and key.startswith("eval/"):
-        intervals = [interval for run in group.runs for interval in zip(*run.interval(key)[1:])]
-        return Estimate(values[0], *map(float, intervals[-1])) if intervals else Estimate(values[0])
+        found = [bounds for run in group.runs for step, *bounds in zip(*run.interval(key)) if step > 0]
+        return Estimate(values[0], *map(float, found[-1])) if found else Estimate(values[0])
     return student_interval(values)
 
 
@@ -287,11 +287,17 @@ def _machines(group: Group) -> dict[str, str]:
 
 
 def _comparable(run: Run) -> dict:
-    """Return what runs of one group share, flat: {"section.key": value}, and the hashes of data and code."""
+    """Return what runs of one group share, flat: {"section.key": value}, and the hashes of data and code.
+
+    Those of training problems that train.seed draws are left out.
+    """
     sections = ((name, values) for name, values in run.config.items() if name not in RUN_SPECIFIC)
     flat = {f"{section}.{key}": value for section, values in sections for key, value in values.items()}
     shared = {key: value for key, value in flat.items() if key not in ("train.seed", "train.output_dir")}
-    return shared and shared | {f"content of {name}": value for name, value in run.content.items()}
+    trained = {name: name if " of " in name else str(flat.get(name)) for name in run.content if "data.path" in name}
+    drawn = [name for name, source in trained.items() if "reasoning-gym:" in source]
+    contents = {f"content of {name}": value for name, value in run.content.items() if name not in drawn}
+    return shared and shared | contents
 
 
 def _seedless_name(path: Path) -> str:

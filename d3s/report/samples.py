@@ -58,7 +58,7 @@ def _fits(key: str, value: object) -> bool:
         return isinstance(value, list) and len(value) == 3 and all(type(place) is int for place in value)
     if key in NUMBERS:
         return isinstance(value, int | float) and abs(value) < 1e300
-    return isinstance(value, {"selected": bool, "n": int}.get(key, str))
+    return isinstance(value, {"selected": bool, "right": bool, "n": int}.get(key, str))
 
 
 def token_priorities(record: dict) -> list[float | None]:
@@ -156,7 +156,7 @@ def _response_html(record: dict, low: float, high: float) -> str:
             level = f' style="--h:{share:.2f}"' if share >= 0.01 else ""
         tooltip = f' title="{html_text(", ".join(known))}"' if known else ""
         tokens.append(f'<span class="tok{" kept" * keep}"{level}{tooltip}>{escape(shown)}</span>')
-    verdict = "right" if (record.get("reward") or 0) > 0 else "wrong"
+    verdict = "right" if record.get("right") else "wrong"
     dropped = "" if record.get("selected", True) else " dropped"
     return (
         f'<article class="response {verdict}{dropped}"><p class="facts">{html_text(facts(record))}</p>'

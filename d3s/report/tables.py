@@ -59,7 +59,7 @@ def final_table(groups: Sequence[Group]) -> Table:
         steps = sorted({run.last_step for run in group.runs})
         row = [group.name, str(len(group.runs)), "–".join(map(str, dict.fromkeys((steps[0], steps[-1]))))]
         for panel in passes:
-            before = [float(y[0]) for _, y in group.curves(panel.key)]
+            before = [float(y[0]) for x, y in group.curves(panel.key) if x[0] == 0]
             row += [f"{sum(before) / len(before):.3f}" if before else "–", _show(final_estimate(group, panel.key))]
         for _, key, form in FINALS:
             if any(g.curves(key) for g in groups):

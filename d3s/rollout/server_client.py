@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 
-from d3s.common import UserError
+from d3s.common import UserError, quote
 
 # A server whose health check fails three times in a row ends the run: after at most 3 * (5 + 10) s.
 HEALTH_INTERVAL_S, HEALTH_TIMEOUT_S, HEALTH_FAILURES = 5, 10, 3
@@ -73,7 +73,12 @@ class ServerClient:
             )
         if status != 200:
             raise UserError(f"{server} (rollout.servers): answered {path} with {status}: {_error_message(text)}")
-        return json.loads(text or "{}")
+        try:
+            return json.loads(text or "{}")
+        except ValueError as error:
+            raise UserError(
+                f"{server} (rollout.servers): answered {path} with {quote(text)}; expected vLLM's server"
+            ) from error
 
     async def check(self, server: str, calls: Coroutine) -> None:
         """Make calls that a server answers at once. Raises UserError if they take longer than CHECK_TIMEOUT_S."""

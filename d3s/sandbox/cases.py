@@ -133,8 +133,8 @@ class Approx:
 
     def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None) -> None:
         self._expected = expected
-        self._close = {"rel_tol": (0.0 if abs is not None else 1e-6) if rel is None else rel}
-        self._close["abs_tol"] = 1e-12 if abs is None else abs
+        self._relative = (0.0 if abs is not None else 1e-6) if rel is None else rel
+        self._absolute = 1e-12 if abs is None else abs
 
     def __eq__(self, other: Any) -> bool:
         return self._equal(self._expected, other)
@@ -145,7 +145,9 @@ class Approx:
         if isinstance(expected, list | tuple) and isinstance(other, list | tuple):
             return len(expected) == len(other) and all(map(self._equal, expected, other))
         if isinstance(expected, int | float) and isinstance(other, int | float):
-            return expected == other or math.isclose(expected, other, **self._close)
+            if expected == other or not math.isfinite(expected):
+                return expected == other
+            return math.fabs(expected - other) <= max(self._relative * math.fabs(expected), self._absolute)
         return bool(expected == other)
 
 

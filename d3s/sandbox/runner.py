@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 
 from d3s.sandbox.servers import ServerError, ServerPair, Test, TestReport
 
@@ -98,9 +99,13 @@ class Sandbox:
         return outcome
 
     def close(self) -> None:
-        """Finish what was submitted, then end the servers."""
+        """Finish the programs that run, refuse those that wait, and end the servers."""
         if not self._closed:
             self._closed = True
+            with suppress(queue.Empty):
+                while True:
+                    *_, outcome = self._jobs.get_nowait()
+                    outcome.set_exception(RuntimeError("the sandbox was closed"))
             for _ in self._threads:
                 self._jobs.put(None)
             for thread in self._threads:

@@ -98,11 +98,13 @@ class SftTrainer(StopSignals):
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
             due = self._due(self.config.checkpoint.every)
-            if due:
-                self._save()  # which an evaluation that fails must not lose
-            if self.held_out and (done or self._due(self.config.eval.every)):
-                metrics["held_out/loss"] = self.held_out_loss()
-            self._log(metrics, times)
+            try:
+                if self.held_out and (done or self._due(self.config.eval.every)):
+                    metrics["held_out/loss"] = self.held_out_loss()
+            finally:  # an evaluation that fails must not lose the step
+                self._log(metrics, times)
+                if due:
+                    self._save()
             stop = max(all_gather_objects([self.stop_signal], self.accelerator))
             if stop and not due:
                 self._save()

@@ -54,9 +54,10 @@ class ConsoleView:
         self._bar, self._pass_at_1 = None, None
         if self._console.is_terminal:
             columns = (BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
-            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console)
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, redirect_stderr=False)
             self._task = self._bar.add_task("starting", total=total_steps, completed=first_step)
             self._bar.start()
+            self._console.show_cursor(True)  # hidden, it would remain so where the process ends at once
 
     def step(self, line: dict) -> None:
         """Show the metrics line of one step."""

@@ -157,7 +157,7 @@ def _exploded_gradient(
     norm, before = _rise(earlier, recent, "grad_norm", GRADIENT_JUMP)
     if not norm and _rise(earlier, recent, "grad_norm", STILL_RISING)[0]:
         norm, before = _rise(opening, recent, "grad_norm", GRADIENT_DRIFT)
-    remedy = "raise schedule.n_init, or " * _selects_rollouts(config)
+    remedy = "raise schedule.n_init, or " * (_selects_rollouts(config) and "schedule/n" in recent[-1])
     if norm:
         yield (
             "gradient_exploded",
@@ -227,8 +227,9 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> Iterator
             previous, last = map(fmean, lines[-2:])
             yield (
                 f"worse/{name}",
-                f"{name}/avg@n: fell from {fmean(best):.1%} to {previous:.1%} and {last:.1%} in the last two "
-                f"evaluations; {remedy}lower optim.learning_rate, or keep the best model (eval.keep_best: true)",
+                f"{name}: the share of right samples fell from {fmean(best):.1%} to {previous:.1%} and {last:.1%} in "
+                f"the last two evaluations; {remedy}lower optim.learning_rate, or keep the best model "
+                "(eval.keep_best: true)",
             )
 
 

@@ -121,7 +121,8 @@ def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
         listed = ", ".join(f"{key}: got {new!r}, expected {old!r}" for key, (old, new) in fixed.items())
         raise UserError(
             f"{checkpoint}: made with other settings ({listed}); resume with the old ones, or start a new run with "
-            "another train.output_dir and the exported model of the old run (RUN/model) as model.name"
+            "another train.output_dir and a model of the old run as model.name: RUN/model, or RUN/models/step_N, which "
+            "eval.py --run RUN --step N makes from a checkpoint"
         )
     if config.train.steps < done:
         expected = f"expected at least {done}, the steps done in {checkpoint}"

@@ -42,6 +42,7 @@ def sample_records(
             "prompt": prompts.texts[rollout.problem],
             "response": rollout.text,
             "reward": groups.rewards[cell].item(),
+            "right": groups.verdicts[cell].item() >= 1,
             "advantage": selection.advantages[cell].item(),
             "n": selection.n,
             "k": k,
@@ -103,4 +104,4 @@ def _reason(config: Config, selection: Selection, batch: Batch, sequence: int | 
 
 def _spread(items: list, count: int) -> list:
     """At most `count` items, evenly spaced."""
-    return items[:: max(1, len(items) // max(1, count))][:count]
+    return [items[i * len(items) // count] for i in range(count)] if count < len(items) else items

@@ -105,8 +105,11 @@ class Tracker:
         write_atomically(self._dir / "samples" / f"step_{step:06d}.jsonl", text.encode())
 
     def warn(self, key: str, message: str) -> None:
-        """Write `message` to warnings.jsonl and show it, once; that of a health rule again after it has ended."""
-        if not self.enabled or key in self._active:
+        """Write `message` to warnings.jsonl and show it, once; that of a health rule again after it has ended.
+
+        A resumed run does not repeat what was written before the first step.
+        """
+        if not self.enabled or key in self._active or (key, message) in self._notes:
             return
         self._active.add(key)
         step = self._history[-1]["step"] if self._history else 0
@@ -171,10 +174,12 @@ class Tracker:
             text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)
-        for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
-            if not step or int(path.stem.removeprefix("step_")) > step:
+        self._notes = {(line.get("key"), line.get("message")) for line in kept["warnings"] if not line.get("step")}
+        paths = {path.stem.removeprefix("step_"): path for path in sorted((self._dir / "samples").glob("step_*.jsonl"))}
+        for number, path in paths.items():
+            if number.isdecimal() and (not step or int(number) > step):
                 path.unlink()
-            else:
+            elif number.isdecimal():
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"], kept["eval"]

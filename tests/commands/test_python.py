@@ -20,6 +20,7 @@ from tests.helpers.command_line import lines
 from tests.helpers.configs import ROOT, flat
 from tests.helpers.data_files import write_rows
 from tests.helpers.pages import section
+from tests.helpers.verifier_workers import server_ids
 
 PROBLEMS = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
 STEP = {
@@ -93,6 +94,14 @@ def test_lines_of_the_guide_run(tied_model):
         block = block.replace(shown, replaced)
     exec(block, names := {})
     assert (names["run"].model / "config.json").is_file()
+
+
+def test_failed_start_leaves_no_process(tied_model):
+    rows, before = [{"problem": "2", "answer": '["assert double(1) == 2"]'}], server_ids()
+    options = STEP | {"functions": ["d3s.programs.code_reward:CodeReward"], "data": {"template": "chat"}}
+    with pytest.raises(d3s.UserError, match="has no chat template"):
+        d3s.train(tied_model, rows, **options)
+    assert server_ids() == before
 
 
 def test_functions_have_a_name_that_rules_load():

@@ -9,7 +9,7 @@ from rich.console import Console
 from d3s.commands import evaluate
 from d3s.commands.eval import parse_arguments
 from d3s.commands.evaluate import main
-from d3s.commands.runs import find_run_model
+from d3s.commands.runs import CONVERTED, find_run_model
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from tests.conftest import new_accelerator_state
@@ -27,6 +27,10 @@ def test_model_of_the_last_step_is_the_exported_one(tied_model, tmp_path, option
         train(tied_model, tmp_path, overrides=[option, *small, "checkpoint.every=1", "checkpoint.keep=2"])
     assert find_run_model(tmp_path, None) == tmp_path / "model"
     first, last = (find_run_model(tmp_path, step) for step in (1, 2))
+    made = (first / "model.safetensors").stat()
+    assert (find_run_model(tmp_path, 1) / "model.safetensors").stat() == made  # another process may be reading it
+    (first / CONVERTED).write_text("{}")  # of an earlier step 1
+    assert (find_run_model(tmp_path, 1) / "model.safetensors").stat() != made
     assert same_parameters(last, tmp_path / "model") and not same_parameters(first, last)
     assert (last / "config.json").read_bytes() == (tmp_path / "model/config.json").read_bytes()
 

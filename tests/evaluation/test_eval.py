@@ -11,7 +11,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from d3s.commands.eval import parse_arguments, parse_template_arguments
-from d3s.commands.evaluate import main
+from d3s.commands.evaluate import main, open_engine
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
 from d3s.tracking.run_directory import lock_run_directory
@@ -138,6 +138,7 @@ def test_interrupted_command_resumes(base, tmp_path):
         ),
         (["--reward", "{rule: boxed, strict: 1}"], "--reward: boxed has no option 'strict'"),
         (["--template", "plain", "--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
+        (["--options", '{"chian": {}}'], "--options: got 'chian', expected the task of a reasoning-gym:TASK in --data"),
     ],
 )
 def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, expected):
@@ -145,6 +146,12 @@ def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, ex
     with pytest.raises(UserError) as caught:
         call_in_process(*options, *arguments)
     assert expected in str(caught.value) and not (tmp_path / "out").exists()
+
+
+def test_half_precisions_leave_equal_room(base, monkeypatch):
+    monkeypatch.setattr("d3s.commands.evaluate.build_engine", lambda path, rollout, **_: rollout.kv_cache_gb)
+    whole, half, other = (open_engine(base, "vllm", f"{kind}", 64, 0) for kind in ("float32", "float16", "bfloat16"))
+    assert half == other <= whole
 
 
 def test_chat_options_are_part_of_the_settings(base, tmp_path):

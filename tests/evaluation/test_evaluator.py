@@ -16,6 +16,7 @@ from d3s.config.load import load_config
 from d3s.config.schema import VERIFIER
 from d3s.evaluation.evaluator import evaluate, evaluate_on_ranks, evaluate_to_files
 from d3s.evaluation.sampling import Sampling, make_requests, sample_responses
+from d3s.reward import scorers
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.seeds import rollout_seed
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
@@ -153,6 +154,15 @@ def test_data_sets_are_scored_by_their_own_reward():
             digits = [scripted_digit(rollout_seed(0, f"eval/{result.data}", k)) for k in range(8 * result.problems)]
             reward, right = expected[result.data]
             assert (sum(result.right), result.reward) == (sum(digit in right for digit in digits), reward)
+
+
+def test_data_for_two_rewards_are_refused():
+    problems = [*make_prompts(1).problems, *make_prompts(1, reward=COUNTDOWN).problems]
+    with pytest.raises(
+        UserError, match=f"^mixed: has problems for {COUNTDOWN} and verify; evaluate them from one file"
+    ):
+        scorers({"mixed": problems}, None)
+    assert scorers({"mixed": problems}, VERIFIER) == {"mixed": VERIFIER}
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def answering_server(answers: dict[str, Answer | float | Callable[[str, str, byt
             status, body = answer
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+            self.wfile.write((body if isinstance(body, str) else json.dumps(body)).encode())
 
         do_POST = do_GET
 

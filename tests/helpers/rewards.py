@@ -28,6 +28,11 @@ def reads_column(response: str, answer: str, row: dict) -> float:
     return float(len(response) % 2 == row["parity"])
 
 
+def odd_or_fails(response: str) -> float:
+    """1 for an odd length; for an even one it raises."""
+    return 1 / (len(response) % 2)
+
+
 def dense(response: str, answer: str) -> Scored:
     """The share of vowels, with a reward on every one of them."""
     spans = [(i, i + 1, 1 / 8) for i, character in enumerate(response) if character in "aeiou"]

@@ -80,7 +80,8 @@ def write_samples(directory: Path, step: int, responses: tuple[str, ...] = ()) -
         advantage, problem = [1.32, -0.74, -1.9, 0.51][i % 4], ["3+6*3=", "8-2*4="][i // 2 % 2]
         dropped = {
             "step": step, "problem": problem, "answer": ["21", "0"][i // 2 % 2], "prompt": problem,
-            "response": response, "tokens": list(response), "reward": float(i in (0, 3)), "advantage": advantage,
+            "response": response, "tokens": list(response), "reward": float(i in (0, 3)), "right": i in (0, 3),
+            "advantage": advantage,
             "n": 2, "k": 0.2, "rank": [[1, 1, 4], [3, 3, 4], [4, 4, 4], [2, 2, 4]][i % 4], "compared": "batch",
             "entropies": entropies, "selected": False, "trained": [False] * len(response), "priority": "",
             "priorities": [], "threshold": None, "reason": "not chosen by max_variance",

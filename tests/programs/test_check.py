@@ -36,6 +36,12 @@ def test_problems_with_failing_solutions_are_listed(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("option", ["--workers=0", "--timeout-s=nan", "--timeout-s=-1", "--memory-mb=-1"])
+def test_impossible_limits_are_refused(option):
+    with pytest.raises(UserError, match=f"^{option.partition('=')[0]}: got .*, expected a number of at least"):
+        main(["missing.jsonl", option])
+
+
 def test_data_without_tests_or_solutions_are_refused(tmp_path):
     sums = write_rows(tmp_path / "sums.jsonl", [{"problem": "1+1?", "answer": "2"}])
     with pytest.raises(UserError, match="expected the columns of HumanEval, MBPP or APPS"):

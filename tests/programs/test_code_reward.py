@@ -68,10 +68,12 @@ def test_states_are_counted_per_response(reward):
 
 def test_refused_problem_is_named_once(reward, capsys):
     tests = json.dumps(["\nassert double(1) != double(2)"])
-    for program in ("class V: pass\ndef double(x): return V()", "class U: pass\ndef double(x): return U()"):
+    hostile = "class V:\n def __ne__(self, o): raise ValueError('\\x1b[2J')\ndef double(x): return V()"
+    for program in ("class V: pass\ndef double(x): return V()", hostile):
         assert result(reward, program, tests, {"task_id": "MBPP/7"}).total == 0.0
     warnings = capsys.readouterr().err
     assert warnings.count("warning: problem MBPP/7: test 1, line 2: __ne__ of an object of the program") == 1
+    assert "\x1b" not in warnings
     assert "python -m d3s.programs.check" in warnings and reward.take_stats()["refused"] == 2
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d3s.report.png import summary_title
 from d3s.report.runs import differing_settings, group_runs, load_runs, mean_and_spread, smooth
 from d3s.report.tables import Table, budget_tables, final_table, settings_table
 from d3s.report.theme import PHASES
@@ -98,6 +99,19 @@ def test_groups_differ_by_data_and_machines(tmp_path):
     assert differing_settings(groups) == {"content of data.path": ["x", "y"], "processes": ["1, 2", "1"]}
 
 
+@pytest.mark.parametrize("name", ["data.path", "reasoning-gym:basic of data.path"])
+def test_drawn_problems_do_not_part_seeds(tmp_path, name):
+    """Training problems of reasoning-gym follow from the seed; those of an evaluation do not."""
+    for seed in range(2):
+        config = {"train": {"seed": seed}, "data": {"path": "reasoning-gym:basic"}}
+        content = {name: str(seed), "reasoning-gym:basic of eval.data": "x"}
+        run = write_small_run(tmp_path / f"s{seed}", config)
+        (run / "machine.json").write_text(json.dumps({"processes": 1, "machine": "a GPU", "content": content}))
+    assert len(group_runs(load_runs([tmp_path]))) == 1
+    (run / "machine.json").write_text(json.dumps({"content": content | {"reasoning-gym:basic of eval.data": "y"}}))
+    assert len(group_runs(load_runs([tmp_path]))) == 2
+
+
 def test_phases_add_up_to_the_wall_time():
     """They are those that the trainer measures."""
     first = {"step": 1, "wall_time": 9.0, "time/generate": 2.0, "time/update": 1.0, "time/step": 3.5}
@@ -141,6 +155,20 @@ def test_single_run_has_intervals_over_problems(tmp_path):
     (tmp_path / "run/eval.jsonl").write_text(first)
     row = columns(final_table(group_runs(load_runs([tmp_path / "run"]))), 0)
     assert row["Pass@8 before"] != "–" and row["Pass@8 after"] == "–"
+
+
+def test_interval_is_that_of_the_value_beside_it(tmp_path):
+    """One seed has ended, and the other has only begun; an evaluation after some steps is none before training."""
+    end = {"pass@1_ci": [0.7, 0.9]}
+    write_evaluations(tmp_path / "a-s0", "a", [(0, 0.2, {"pass@1_ci": [0.1, 0.3]}), (20, 0.8, end)])
+    write_evaluations(tmp_path / "a-s1", "a", [(0, 0.4, {"pass@1_ci": [0.3, 0.5]})], seed=1)
+    write_evaluations(tmp_path / "b", "b", [(20, 0.8, end)])
+    table = final_table(group_runs(load_runs([tmp_path])))
+    ends = [(row["Pass@1 before"], row["Pass@1 after"]) for row in (columns(table, 0), columns(table, 1))]
+    assert ends == [("0.300", "0.800 [0.700, 0.900]"), ("–", "0.800 [0.700, 0.900]")]
+    titles = [summary_title(run, "d") for run in load_runs([tmp_path])]
+    first = "Pass@1 40% before training, now at step 1"
+    assert titles == ["Pass@1 from 20% to 80% in 20 steps", first, "Pass@1 80% at step 20"]
 
 
 def write_evaluations(run, name, points, seed=0, **fields):

@@ -52,6 +52,7 @@ def test_page_boxes_trained_tokens_colored_by_priority(tmp_path):
     path = tmp_path / "samples/step_000003.jsonl"
     written = lines(path)
     written[2]["trained"] = [False] * len(written[2]["tokens"])
+    written[1]["reward"] = 0.1  # for its form
     write_lines(path, written)
     _, records = load_samples(tmp_path, 3)
     assert [record["response"] for record in records] == [written[i]["response"] for i in (0, 3, 2, 1)]

@@ -47,6 +47,7 @@ def test_requests_per_server_are_limited(fake_server):
     [
         ((404, {}), "has no /path; expected vLLM's server, started with VLLM_SERVER_DEV_MODE=1"),
         ((500, {"error": {"message": "first\n  second"}}), "answered /path with 500: first second"),
+        ((200, "<html>"), 'answered /path with "<html>"; expected vLLM\'s server'),
         ((401, {"error": "Unauthorized"}), 'answered /path with 401: {"error": "Unauthorized"}'),
     ],
 )

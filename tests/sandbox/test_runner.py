@@ -1,5 +1,6 @@
 """run_tests, Sandbox and their servers: verdicts of small programs whose answers are known, states, lost servers."""
 
+import math
 import os
 import signal
 import subprocess
@@ -8,9 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from d3s.common import UserError
 from d3s.sandbox import Sandbox, TestReport, run_tests
+from d3s.sandbox.cases import Approx
 from d3s.sandbox.servers import ServerPair
 from tests.helpers.verifier_workers import eventually, is_alive, server_ids
 
@@ -93,6 +97,24 @@ def test_sandbox_serves_many_programs():
     assert server_ids() == before
     with pytest.raises(RuntimeError, match="closed"):
         sandbox.submit("", [])
+
+
+def test_closed_sandbox_runs_nothing_that_waits():
+    sandbox, started = Sandbox(workers=1, timeout_s=1, memory_mb=512), time.monotonic()
+    futures = [sandbox.submit("while True:\n    pass", ["assert True"]) for _ in range(8)]
+    sandbox.close()
+    assert time.monotonic() - started < 4
+    errors = [future.exception(0) for future in futures]
+    assert all(isinstance(error, RuntimeError) for error in errors[1:])
+
+
+@given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(0, 2), st.none() | st.floats(0, 10))
+@example(10, 11.1, 0.1, None)
+@example(math.inf, math.inf, 0.1, None)
+@example(math.inf, 1.0, 0.1, None)
+@example(1.0, math.nan, 0.1, 1.0)
+def test_approx_is_that_of_pytest(expected, other, rel, absolute):
+    assert (other == Approx(expected, rel, absolute)) == (other == pytest.approx(expected, rel, absolute))
 
 
 def doubles() -> bool:

@@ -156,6 +156,7 @@ def test_failing_evaluation_loses_no_step_that_is_due(trainer, tmp_path, monkeyp
     with pytest.raises(StopIteration):
         run.train()
     assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["step_000002"]
+    assert [line["step"] for line in lines(tmp_path / "run/metrics.jsonl")] == [1, 2]
 
 
 def test_dropped_samples_are_warned_of_and_none_left_are_refused(trainer, tmp_path):

@@ -1,5 +1,6 @@
 """Test the console view against hand-written rows; runs whose output is closed; hostile text."""
 
+import io
 import os
 import sys
 import time
@@ -7,6 +8,7 @@ import time
 import pytest
 
 from d3s.common import read_json_lines
+from d3s.tracking.console import ConsoleView
 from tests.helpers.processes import in_child
 from tests.helpers.training_steps import metrics, sample, tracker
 
@@ -51,6 +53,22 @@ def test_run_outlives_its_reader(tmp_path, output, monkeypatch):
     assert os.waitpid(child, 0)[1] == 0
     assert os.read(errors, 1000).decode() == f"warning: the output is closed ({reason}); the run goes on\n"
     assert len(read_json_lines(tmp_path / "metrics.jsonl")) == 20
+
+
+def test_sudden_end_leaves_a_usable_terminal(monkeypatch):
+    """Beside a progress bar errors go to stderr, and the cursor is never left hidden."""
+    monkeypatch.setenv("TERM", "xterm")
+    reader, writer = os.openpty()
+    with open(writer, "w") as output, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", output)
+        patched.setattr(sys, "stderr", io.StringIO())
+        view = ConsoleView(2, 0)
+        print("error: refused", file=sys.stderr)
+        assert sys.stderr.getvalue() == "error: refused\n"
+        text = os.read(reader, 10_000)
+        assert b"0%" not in text and text.rfind(b"\x1b[?25h") > text.rfind(b"\x1b[?25l") > -1
+        view.close()
+    os.close(reader)
 
 
 def test_model_output_cannot_control_the_terminal(tmp_path, capsys):

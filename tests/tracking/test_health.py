@@ -223,6 +223,8 @@ def test_remedies_are_options_of_the_run():
         assert all("optim.learning_rate" in message and "; " in message for message in messages.values())
     within = D3S | {"selector": {"cross_share": 0.0}}
     assert all("cross_share" not in message for message in health(history, config=within).values())
+    supervised = [{key: value for key, value in line.items() if key != "schedule/n"} for line in history]
+    assert "schedule" not in health(supervised, config=D3S)["gradient_exploded"]
 
 
 def test_mismatch_limit_depends_on_the_precision():

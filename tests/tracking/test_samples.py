@@ -56,7 +56,7 @@ def test_record_holds_what_was_decided():
     records = make_samples()
     assert records[1] == {
         "problem": "problem 2", "answer": "answer 2", "prompt": "prompt 2", "response": "text 3", "reward": 0.5,
-        "advantage": 2.0, "n": 1, "k": 0.5, "rank": [1, 1, 6], "compared": "batch", "selected": True,
+        "right": False, "advantage": 2.0, "n": 1, "k": 0.5, "rank": [1, 1, 6], "compared": "batch", "selected": True,
         "tokens": ["g", "h", "i", "j"], "entropies": [0.5] * 4, "token_advantages": [],
         "trained": [True, False, False, True], "priority": "advantage_entropy", "priorities": [2.0, 0.5, 1.0, 4.0],
         "threshold": 2.0, "reason": "",
@@ -111,3 +111,5 @@ def test_records_are_spread_kept_ones_first():
     """Half of the records are of the two rollouts with trained tokens, as far as they reach."""
     for limit, indices in {1: "1", 2: "10", 3: "130", 4: "1304", 5: "13024", 99: "130245"}.items():
         assert [record["response"] for record in make_samples(limit=limit)] == [f"text {i}" for i in indices]
+    untrained = make_samples(limit=4, trained=[])
+    assert [record["response"] for record in untrained] == [f"text {i}" for i in (0, 1, 3, 4)]

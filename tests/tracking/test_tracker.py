@@ -18,8 +18,9 @@ from tests.helpers.training_steps import metrics, sample, tracker
 
 
 def write_run(directory: Path, steps: range, resume_step: int = 0) -> None:
-    """Steps with time-outs, zero rewards and a NaN, samples, evaluations that get worse, decisions."""
+    """A note, steps with time-outs, zero rewards and a NaN, samples, evaluations that get worse, decisions."""
     with tracker(directory, 12, "tracker.mirrors=[tensorboard]", resume_step=resume_step) as log:
+        log.warn("data0", "of the data")
         for step in steps:
             if step and step % 3 == 0:
                 log.log_samples(step, [sample(step, f"response of step {step}")])
@@ -66,8 +67,8 @@ def test_warnings_are_given_once_until_they_clear(tmp_path):
     """Every decision is written, although they have the same key."""
     write_run(tmp_path, range(13))
     warnings = read_json_lines(tmp_path / "warnings.jsonl")
-    found = [(2, "verifier_timeouts"), (6, "worse/sums"), (6, "worse/words"), (8, "zero_reward")]
-    assert [(w["step"], w["key"]) for w in warnings if w["key"] != "schedule.follow"] == [*found, (9, found[0][1])]
+    found = [(0, "data0"), (2, "verifier_timeouts"), (6, "worse/sums"), (6, "worse/words"), (8, "zero_reward")]
+    assert [(w["step"], w["key"]) for w in warnings if w["key"] != "schedule.follow"] == [*found, (9, found[1][1])]
     assert ["'response of step 6'" in w["message"] for w in warnings if w["key"] == "zero_reward"] == [True]
     decisions = [(w["step"], w["message"]) for w in warnings if w["key"] == "schedule.follow"]
     assert decisions == [(step, f"to {step}") for step in (0, 3, 6, 9, 12)]
@@ -78,8 +79,11 @@ def test_wall_time_continues_from_last_kept_line(tmp_path):
         log.log({"step": 1, "wall_time": 100.0})
         log.log_eval({"step": 1, "wall_time": 130.0})
         log.log({"step": 2, "wall_time": 200.0})
+    copy = tmp_path / "samples" / "step_000002_copy.jsonl"
+    copy.touch()
     with tracker(tmp_path, 9, resume_step=1) as log:
         log.log({"step": 2})
+    assert copy.exists()
     first, second = read_json_lines(tmp_path / "metrics.jsonl")
     assert (first["step"], second["step"]) == (1, 2) and 130.0 <= second["wall_time"] < 140.0
 
