@@ -36,7 +36,7 @@ program with exit code 2 before anything is loaded.
 - `configs/lora.yaml`: an overlay that trains adapters, see docs/running.md#lora.
 - `configs/sft.yaml` and its overlay `configs/sft_q_tuning.yaml`: the supervised warm-up, `train_sft.py`. It reads the
   sections model, lora, sft, optim, train, checkpoint and tracker, of data the source, its fields, limits and template,
-  rollout.max_completion_length and eval.every, and refuses changes of others.
+  rollout.max_completion_length and with sft.held_out eval.every, and refuses changes of others.
 - `configs/method/*.yaml`: overlays that select another method, see docs/method.md.
 - `configs/accelerate/*.yaml`: hardware, for `accelerate launch --config_file`. The precision is always that of
   `model.dtype`, regardless of these files.

@@ -16,6 +16,7 @@ from d3s.config.schema import Config
 READ = {"data.path", "data.split", "data.problem_field", "data.answer_field", "data.limit", "data.template"}
 READ |= {"data.overlong_prompts", "data.max_prompt_length", "rollout.max_completion_length", "eval.every"}
 UNREAD = {"optim.num_minibatches", "optim.num_iterations", "train.profile_steps"}
+UNREAD |= {"tracker.samples", "tracker.samples_every"}
 UNREAD |= {"reward", "selector", "schedule", "loss"}
 UNREAD |= {f"{name}.{key}" for name in ("data", "rollout", "eval") for key in dict(getattr(Config(), name))} - READ
 
@@ -23,6 +24,8 @@ UNREAD |= {f"{name}.{key}" for name in ("data", "rollout", "eval") for key in di
 def main() -> int:
     args, config = read_arguments(__doc__)
     require_defaults(config, "train_sft.py", *UNREAD)
+    if not config.sft.held_out:
+        require_defaults(config, "train_sft.py without sft.held_out", "eval.every")
     if not isinstance(config.data.path, str):
         raise UserError(f"data.path: got {config.data.label}, expected one source; train_sft.py takes no weights")
     from d3s.common import silence_libraries

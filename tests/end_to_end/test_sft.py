@@ -48,6 +48,7 @@ def test_two_ranks_train_as_one_process(single, tied_model, tmp_path):
         (["data.path=missing.jsonl"], "missing.jsonl: no such file"),
         ([NO_SAMPLES], "sft.prune: d3s.methods.q_tuning:q_tuning raised ValueError: samples must be in (0, 1], not 0"),
         (["rollout.stop=[x]"], "rollout.stop: not read by train_sft.py; remove it"),
+        (["eval.every=1"], "eval.every: not read by train_sft.py without sft.held_out; remove it"),
         (["data.max_prompt_length=2", "rollout.max_completion_length=3"], "expected at most 5; raise rollout.max_c"),
     ],
 )
