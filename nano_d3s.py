@@ -1,7 +1,7 @@
 """D3S (arXiv 2509.22115) on GRPO in one file: torch and transformers, one process, one model for sampling and training.
 
     python nano_d3s.py                                     # the demo: RL teaches a 0.25 M-parameter model precedence
-    python nano_d3s.py --n 4 4 --k 1 1                     # GRPO: all rollouts, all tokens
+    python nano_d3s.py --n 4 4 --k 1 1                     # GRPO by the mean over tokens: all rollouts, all tokens
     python nano_d3s.py --model DIR --data problems.jsonl   # your model, lines {"problem": ..., "answer": ...}
 
 A step: N and K by the schedule; G responses to each of B problems with the entropy of every token; rewards; advantages;
@@ -329,14 +329,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="directory for the trained model")
     args = parser.parse_args()
-    from d3s.threads import choose_threads
-
     if args.model.startswith("tiny:"):
         from d3s.tiny import find_model
 
         args.model = find_model(args.model)
+        torch.set_num_threads(1)  # more wait for each other
     tokenizer, model = load(args.model)
-    choose_threads(model.num_parameters())
     problems, tests = (
         [Problem(encode(tokenizer, text), answer) for text, answer in rows]
         for rows in read_problems(args.data, 4096, args.held_out)
