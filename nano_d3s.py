@@ -1,6 +1,6 @@
 """D3S (arXiv 2509.22115) on GRPO in one file: torch and transformers, one process, one model for sampling and training.
 
-    python nano_d3s.py                                     # the demo: RL teaches a 0.25 M-parameter model precedence
+    python nano_d3s.py                                     # the demo, in a clone of d3s: precedence
     python nano_d3s.py --n 4 4 --k 1 1                     # GRPO by the mean over tokens: all rollouts, all tokens
     python nano_d3s.py --model DIR --data problems.jsonl   # your model, lines {"problem": ..., "answer": ...}
 
@@ -329,6 +329,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="directory for the trained model")
     args = parser.parse_args()
+    for option, path in (("--model", args.model), ("--data", args.data)):
+        if not path.startswith(("tiny:", "synthetic:")) and not Path(path).exists():
+            raise SystemExit(f"{option}: {path} does not exist")
     if args.model.startswith("tiny:"):
         from d3s.tiny import find_model
 

@@ -34,7 +34,8 @@ from d3s.distributed import all_gather_objects
 from d3s.random_states import random_states, restore_random_states
 
 FOLDER = "checkpoints"
-REPLACED = "config.yaml", "machine.json", "eval.jsonl", "warnings.jsonl", "best", "best-adapter", "adapter"  # by a run
+# What a run replaces in its directory, which may be anybody's before it.
+REPLACED = "config.yaml", "machine.json", "eval.jsonl", "warnings.jsonl", "model", "adapter", "best", "best-adapter"
 MANIFEST = "manifest.json"  # size and SHA-256 of every file, written last
 STATE = "state.json"
 PARTS = "parts.pt"  # RunState.parts, if any
@@ -220,7 +221,8 @@ def find_resume(run: Path, resume: str) -> Path | None:
         return path
     if resume == "never":
         if started:
-            raise UserError(f"{run}: holds a run already; continue it with --resume auto, or change train.output_dir")
+            remedy = "continue it with --resume auto, or " if own or not exported else ""
+            raise UserError(f"{run}: holds a run already; {remedy}change train.output_dir")
         return None
     candidates = [origin, *own] if origin else own
     for path in reversed(candidates):

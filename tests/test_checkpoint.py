@@ -193,6 +193,8 @@ def test_no_run_is_overwritten(run, path, tmp_path, capsys):
     assert find_resume(other, "auto") is None  # killed before its first checkpoint
     assert f"{other}: no checkpoint yet, starting over" in capsys.readouterr().out
     (other / "model").mkdir()  # finished, so its record would be lost
+    with pytest.raises(UserError, match=r"other: holds a run already; change train.output_dir"):
+        find_resume(other, "never")
     with pytest.raises(UserError, match="has a finished run without a checkpoint"):
         find_resume(other, "auto")
     for manifest in run.rglob(MANIFEST):

@@ -183,10 +183,9 @@ def source_rows(source: str, split: str, bad_rows: list[UserError] | None = None
     if is_hub_name(source):
         return source, hub_rows(source, split, "a local file")
     known = [*BENCHMARKS, *(f"synthetic:{task}" for task in TASKS), f"{PREFIX}TASK"]
-    raise UserError(
-        f"{source}: unknown data set{suggestion(source, known)}; expected a file "
-        f"({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
-    )
+    got = "a directory" if Path(source).is_dir() else f"unknown data set{suggestion(source, known)}"
+    expected = f"a file ({', '.join(FILE_SUFFIXES)}), a hub name org/name, or one of {', '.join(known)}"
+    raise UserError(f"{source}: {got}; expected {expected}")
 
 
 def hub_split(name: str, split: str) -> str:

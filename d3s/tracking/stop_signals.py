@@ -30,7 +30,7 @@ class StopSignals:
         if not self.stop_signal:
             self.stop_signal, self.stop_time = number, now
             if os.environ.get("RANK", "0") == "0":
-                _say("stopping after this step; a second signal ends the run at once, without a checkpoint\n")
+                _say("stopping after this step or evaluation; a second signal ends the run at once, unsaved\n")
         elif now - self.stop_time > SAME_SIGNAL_S:
             _say("stopped by a second signal: this step is not saved\n")
             os._exit(128 + number)

@@ -148,6 +148,7 @@ def test_benchmarks_have_their_number_of_problems(name):
     [
         ("minerva_math=x.csv", "unknown benchmark 'minerva_math' (did you mean 'minerva'?); expected one of aime24"),
         ("gsm8k=data", "data: got suffix '', expected one of .jsonl, .json, .csv, .parquet"),
+        (".", ".: a directory; expected a file (.jsonl"),
         ("aime", "aime: unknown data set (did you mean 'aime2"),
         ("data.txt", "data.txt: unknown data set; expected a file (.jsonl, .json, .csv, .parquet), a hub name"),
         ("synthetic:chess", "synthetic:chess: unknown task; expected one of synthetic:precedence, synthetic:mixed"),

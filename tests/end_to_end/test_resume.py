@@ -53,7 +53,7 @@ def test_single_run_resumes_bitwise(uninterrupted, tied_model, tmp_path, no_proc
     options = [*arguments(tied_model, folder), "--resume", "auto"]
     code, output = run_with_fault("interrupt:update:1:0", options)
     assert code == 130 and "Traceback" not in output, output
-    assert output.count("stopping after this step; a second signal") == 1
+    assert output.count("stopping after this step or evaluation; a second signal") == 1
     assert output.count("stopped after step 1, which is saved; continue with --resume auto") == 1
     assert checkpoint_names(folder) == ["step_000001"] and len(lines(folder / "metrics.jsonl")) == 1
     process = start_with_fault("pause:generate:5:0", options)

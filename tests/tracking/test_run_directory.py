@@ -124,7 +124,7 @@ def test_second_signal_ends_a_hanging_run():
     child, pipe = in_child(hang)
     assert os.read(pipe, 100) == b"ready\n"
     os.kill(child, signal.SIGTERM)
-    assert b"stopping after this step; a second signal ends the run at once" in os.read(pipe, 200)
+    assert b"stopping after this step or evaluation; a second signal ends the run at once" in os.read(pipe, 200)
     os.kill(child, signal.SIGTERM)  # a launcher may repeat a signal that the process has already received
     time.sleep(SAME_SIGNAL_S + 0.2)
     assert os.waitpid(child, os.WNOHANG) == (0, 0)
