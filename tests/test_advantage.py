@@ -80,7 +80,7 @@ OWN, PASS_AT_K = "tests.helpers.own_rules", "d3s.methods.pass_at_k:pass_at_k"
         (f"{OWN}:one_group", "returned a tensor [128], expected [3, 128]"),
         (f"{OWN}:nan_advantages", "returned NaN or infinity as an advantage"),
         (f"{OWN}:wrong_divisors", "returned a tensor [3], expected [3, 1]"),
-        (f"{{rule: {PASS_AT_K}, k: 0}}", "raised ValueError: k must be 1 or more and below G = 128,"),
+        (f"{{rule: {PASS_AT_K}, k: 0}}", "raised ValueError: k must be 1 to G - 1 = 127, not 0"),
         (f"{{rule: {PASS_AT_K}, k: 2}}", "requires selector.normalize: before"),  # it does not take `counted`
     ],
 )

@@ -30,7 +30,7 @@ def pass_at_k(rewards: Tensor, k: int) -> Tensor:
     Raises: UserError for another reward; ValueError for another k.
     """
     if type(k) is not int or not 1 <= k < rewards.shape[1]:
-        raise ValueError(f"k must be 1 or more and below G = {rewards.shape[1]}, where all is 0, not {k}")
+        raise ValueError(f"k must be 1 to G - 1 = {rewards.shape[1] - 1}, not {k}")
     right = rewards == 1
     if not (valid := right | (rewards == 0)).all():
         raise UserError(
