@@ -329,14 +329,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", help="directory for the trained model")
     args = parser.parse_args()
-    for option, path in (("--model", args.model), ("--data", args.data)):
-        if not path.startswith(("tiny:", "synthetic:")) and not Path(path).exists():
-            raise SystemExit(f"{option}: {path} does not exist")
+    if not args.data.startswith("synthetic:") and not Path(args.data).is_file():
+        raise SystemExit(f"--data: {args.data} is no file")
     if args.model.startswith("tiny:"):
+        from d3s.shapes import known_parameters
+        from d3s.threads import choose_threads
         from d3s.tiny import find_model
 
         args.model = find_model(args.model)
-        torch.set_num_threads(1)  # more wait for each other
+        choose_threads(known_parameters(args.model))
     tokenizer, model = load(args.model)
     problems, tests = (
         [Problem(encode(tokenizer, text), answer) for text, answer in rows]

@@ -219,12 +219,12 @@ def find_resume(run: Path, resume: str) -> Path | None:
         if started and not _is_own(path, run) and (origin is None or path.resolve() != origin.resolve()):
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
         return path
+    candidates = [origin, *own] if origin else own
     if resume == "never":
         if started:
-            remedy = "continue it with --resume auto, or " if own or not exported else ""
+            remedy = "continue it with --resume auto, or " if candidates or not exported else ""
             raise UserError(f"{run}: holds a run already; {remedy}change train.output_dir")
         return None
-    candidates = [origin, *own] if origin else own
     for path in reversed(candidates):
         if not (reason := damage(path)):
             return path

@@ -81,6 +81,7 @@ OWN, PASS_AT_K = "tests.helpers.own_rules", "d3s.methods.pass_at_k:pass_at_k"
         (f"{OWN}:nan_advantages", "returned NaN or infinity as an advantage"),
         (f"{OWN}:wrong_divisors", "returned a tensor [3], expected [3, 1]"),
         (f"{{rule: {PASS_AT_K}, k: 0}}", "raised ValueError: k must be 1 to G - 1 = 127, not 0"),
+        (f"{{rule: {PASS_AT_K}, k: 128}}", "k must be 1 to G - 1 = 127, not 128"),  # all advantages are 0
         (f"{{rule: {PASS_AT_K}, k: 2}}", "requires selector.normalize: before"),  # it does not take `counted`
     ],
 )

@@ -66,11 +66,12 @@ def find_run_model(run: Path, step: int | None) -> Path:
         raise UserError(f"--step: got {step}, expected a checkpoint of {run}, {known}")
     if reason := damage(checkpoints[step]):
         raise UserError(f"{checkpoints[step]}: is damaged ({reason}); name another checkpoint")
-    return _convert(checkpoints[step], read_run(checkpoints[step]), run / MODELS / checkpoints[step].name)
+    with _sole_writer(run / MODELS):
+        return _convert(checkpoints[step], read_run(checkpoints[step]), run / MODELS / checkpoints[step].name)
 
 
 def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
-    """Write the model of a checkpoint as transformers and vLLM load it, with adapters merged."""
+    """Write the model of a checkpoint as transformers and vLLM load it, with adapters merged, unless it is there."""
     import torch
     from safetensors.torch import load_file
 
@@ -90,21 +91,20 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     if changed:
         raise UserError(f"{misfit}, with other {' and '.join(changed)}; restore the files of that run")
     files = json.loads((checkpoint / MANIFEST).read_text())
-    with _sole_writer(path.parent):
-        if (path / CONVERTED).exists() and json.loads((path / CONVERTED).read_text()) == files:
-            return path
-        lm = load_model(base, dtype=dtype if lora else torch.float32)
-        if lora:
-            attach_adapter(lm, base, config.lora, config.train.seed)
-        saved = read_shards(checkpoint) if state["zero3"] else load_file(checkpoint / "model.safetensors")
-        trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
-        if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
-            raise UserError(f"{misfit}; restore the model of that run")
-        with torch.no_grad():
-            for name, parameter in trained.items():
-                parameter.copy_(saved[name])
-        weights = {name: weight.to(dtype) for name, weight in (merged_weights(lm) if lora else full_weights(lm))}
-        write_model(lm, weights, read_tokenizer(base), config.model.dtype, path, {CONVERTED: files})
+    if (path / CONVERTED).exists() and json.loads((path / CONVERTED).read_text()) == files:
+        return path
+    lm = load_model(base, dtype=dtype if lora else torch.float32)
+    if lora:
+        attach_adapter(lm, base, config.lora, config.train.seed)
+    saved = read_shards(checkpoint) if state["zero3"] else load_file(checkpoint / "model.safetensors")
+    trained = {name: parameter for name, parameter in lm.named_parameters() if parameter.requires_grad}
+    if trained.keys() - saved.keys() or any(saved[name].shape != p.shape for name, p in trained.items()):
+        raise UserError(f"{misfit}; restore the model of that run")
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(saved[name])
+    weights = {name: weight.to(dtype) for name, weight in (merged_weights(lm) if lora else full_weights(lm))}
+    write_model(lm, weights, read_tokenizer(base), config.model.dtype, path, {CONVERTED: files})
     return path
 
 

@@ -175,11 +175,13 @@ class Tracker:
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)
         self._notes = {(line.get("key"), line.get("message")) for line in kept["warnings"] if not line.get("step")}
-        paths = {path.stem.removeprefix("step_"): path for path in sorted((self._dir / "samples").glob("step_*.jsonl"))}
-        for number, path in paths.items():
-            if number.isdecimal() and (not step or int(number) > step):
+        for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
+            number = path.stem.removeprefix("step_")
+            if not number.isdecimal():  # a copy of a user's
+                continue
+            if not step or int(number) > step:
                 path.unlink()
-            elif number.isdecimal():
+            else:
                 self._samples = read_json_lines(path)
         self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"], kept["eval"]

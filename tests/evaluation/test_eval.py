@@ -212,11 +212,14 @@ def test_samples_of_other_content_are_refused(base, tmp_path, monkeypatch):
         evaluate(*options)
 
 
-def test_own_rewards_score_every_response(base, tmp_path):
-    """A function that reads a column of the data set."""
+def test_own_rewards_score_every_response(base, tmp_path, monkeypatch):
+    """A function that reads a column of the data set. The engine is closed, as a run closes it."""
+    closed = []
+    monkeypatch.setattr("d3s.rollout.engine.Engine.close", lambda engine: closed.append(engine))
     rows = [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(4)]
     write_rows(tmp_path / "own.jsonl", rows)
     reward = "tests.helpers.rewards:reads_column"
     settings, _, samples = evaluate(base, tmp_path, "--n", 4, "--max-tokens", 16, "--reward", reward)
+    assert len(closed) == 1
     assert len(samples) == 16 and {s["score"] for s in samples} == {0.0, 1.0} and settings["reward"] == reward
     assert all(s["score"] == (len(s["response"]) % 2 == rows[s["index"]]["parity"]) for s in samples)
