@@ -128,6 +128,7 @@ def save_checkpoint(
         torch.save(random_states(), temporary / f"random_{accelerator.process_index}.pt")
         if main:
             world = {"processes": accelerator.num_processes, "zero3": actor.zero3}
+            world["microbatch"] = actor.micro_batches.wanted
             counters = {name: value for name, value in vars(state).items() if name != "parts"}
             (temporary / STATE).write_text(json.dumps(counters | world))
             if state.parts:
@@ -255,7 +256,7 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
     Raises: UserError if only one of the two runs uses ZeRO-3, or if the checkpoint does not fit this model.
     """
     state = read_state(path)
-    world, zero3 = state.pop("processes"), state.pop("zero3")
+    world, zero3, _ = state.pop("processes"), state.pop("zero3"), state.pop("microbatch", None)
     if zero3 != actor.zero3:
         saved, current = ("under ZeRO-3" if value else "without ZeRO-3" for value in (zero3, actor.zero3))
         raise UserError(
@@ -280,7 +281,7 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
 
 
 def read_state(path: Path) -> dict:
-    """Read state.json: RunState's fields, the number of processes, and whether ZeRO-3 saved it.
+    """Read state.json: RunState's fields, the number of processes, whether ZeRO-3 saved it, tokens of a micro-batch.
 
     Raises: UserError if the file is damaged.
     """

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 import torch.distributed
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
 from torch import Tensor
 
@@ -65,6 +66,7 @@ def start_accelerator(config: Config) -> Accelerator:
     # DDP would send buffers in forward passes, which a rank that runs out of memory may leave out; they never change
     handlers = [group, DistributedDataParallelKwargs(broadcast_buffers=False)] if "RANK" in os.environ else []
     precision = {"float32": "no", "bfloat16": "bf16"}[config.model.dtype]
+    AcceleratorState._reset_state()  # of an earlier run of this process, which may have had another precision
     accelerator = Accelerator(mixed_precision=precision, kwargs_handlers=handlers)
     del store  # the process group has it now
     set_seed(config.train.seed)
@@ -163,16 +165,20 @@ def compiler_problem() -> str | None:
 def first_of_node_first(accelerator: Accelerator) -> Iterator[bool]:
     """Run the block on the first rank of every node, then on the others; yields whether this is a first one.
 
-    The others wait for as long as it takes: a download may outlast the limit of a collective operation.
+    The others, and in the end all ranks, wait for the first ranks for as long as it takes: a download may outlast the
+    limit of a collective operation.
     """
     first = accelerator.is_local_main_process
-    key = f"first of node {os.environ.get('GROUP_RANK', '0')} is done"  # set by torchrun and accelerate
+    node, nodes = (int(os.environ.get(name, n)) for name, n in (("GROUP_RANK", "0"), ("GROUP_WORLD_SIZE", "1")))
+    keys = [f"first of node {i} is done" for i in range(nodes)]  # torchrun and accelerate number the nodes
     store = torch.distributed.distributed_c10d._get_default_store().clone() if accelerator.num_processes > 1 else None
     if store and not first:
-        store.wait([key], timedelta(days=365))
+        store.wait(keys[node : node + 1], timedelta(days=365))
     yield first
     if store and first:
-        store.set(key, "")
+        store.set(keys[node], "")
+    if store:
+        store.wait(keys, timedelta(days=365))
 
 
 def shard(count: int, accelerator: Accelerator, engine_size: int) -> tuple[range, range]:

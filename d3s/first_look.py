@@ -23,7 +23,8 @@ def prompt_lines(
         ends: end tokens.
         extraction: reward.extraction.
     """
-    names = [*(printable(token) for token in tokenizer.convert_ids_to_tokens(list(ends))), *map(repr, stop)]
+    tokens = zip(tokenizer.convert_ids_to_tokens(list(ends)), ends)  # None for an id without a token
+    names = [*(f"token {end}" if token is None else printable(token) for token, end in tokens), *map(repr, stop)]
     forms = {"strict": "the last \\boxed{}", "lenient": "the last \\boxed{}, #### or “the answer is”"}[extraction]
     return [
         ("template", template),

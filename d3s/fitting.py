@@ -19,6 +19,7 @@ from d3s.memory import (
     Placement,
     cache_bytes,
     engine_bytes,
+    engine_sleeps,
     longest_response,
     memory,
     peaks,
@@ -127,12 +128,12 @@ def choose_recomputation(
     for layers in range(shape.layers):
         planned = with_recomputation(config, layers)
         parts = memory(planned, shape, place, chunk_elements)
-        if peaks(parts, engine, config.rollout.sleep, place.zero3)["update"] <= FITS * free:
+        if peaks(parts, engine, engine_sleeps(config, gpu), place.zero3)["update"] <= FITS * free:
             return planned
     return with_recomputation(config, shape.layers)
 
 
-def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> Config:
+def fit_recomputation(config: Config, model: str, accelerator: Accelerator, microbatch: int | None = None) -> Config:
     """Replace model.gradient_checkpointing: auto by a number of layers before anything is loaded. Collective.
 
     On a CPU also choose the micro-batch and the KV cache that the options leave open, see fit_cpu.
@@ -141,6 +142,7 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> C
 
     Args:
         model: directory or hub name.
+        microbatch: tokens of the micro-batches of the run that is resumed: with others the last bits would differ.
 
     Raises: UserError for more layers than the model has.
     """
@@ -149,6 +151,9 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator) -> C
     from d3s.policy import CHUNK_ELEMENTS
 
     device = accelerator.device.type
+    if microbatch and not config.train.max_tokens_per_microbatch:
+        train = config.train.model_copy(update={"max_tokens_per_microbatch": microbatch})
+        config = config.model_copy(update={"train": train})
     if device == "cpu":
         config = _fit_here(config, model, accelerator)
     free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)

@@ -72,6 +72,9 @@ class Placement:
 # Under LoRA, in half precision with the latter; all linear layers adapted with rank r:
 #   float32               16 d + 12 q + 8 v + 16 f + 28 r    frozen norms do not save their normalized input,
 #   half                  12 d +  6 q + 4 v +  8 f + 14 r    each adapter saves the output of its A
+# The norms of queries and keys (Qwen3, Gemma 3), and Gemma 3's other two of the residual stream, save 8 bytes a number:
+# input and normalized input in float32. Qwen3's normalized input in half precision has 2, a frozen norm saves none.
+# Under ZeRO-3 in half precision that of all of Gemma 3's norms is in float32, 4 d more.
 # A recomputed layer saves its input (d numbers), and all of the above while the backward pass is in it. The recomputed
 # layers are the first ones: when the backward pass comes to them, the others have released what they saved.
 def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int, zero3: bool, rank: int = 0) -> int:
@@ -82,12 +85,16 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int
         rank: of LoRA's adapters; 0 trains all weights.
     """
     (q, v), d, f = shape.attention, shape.hidden, shape.intermediate
+    others = (shape.norms - 2) * d + shape.qk_norm * (q + v)  # what is normalized besides
     if dtype == "float32":
         layer, stream = (16 if rank else 24) * d + 12 * q + 8 * v + 16 * f + 28 * rank, 4 * d
     else:
         half_stream = zero3 or rank > 0
         layer = (12 if rank else 16 if zero3 else 26) * d + 6 * q + 4 * v + 8 * f + 14 * rank
         stream = (2 if half_stream else 4) * d
+    is_gemma = shape.norms == 4
+    layer += others * (4 if rank else 8 if is_gemma or dtype == "float32" else 6)
+    layer += 4 * d if is_gemma and zero3 and dtype != "float32" else 0
     return tokens * (recomputed * stream + max(shape.layers - recomputed, 1) * layer)
 
 
@@ -183,6 +190,11 @@ def engine_bytes(config: Config, shape: ModelShape, gpu: int) -> int:
     if rollout.kv_cache_gb is not None:
         return weights + int(rollout.kv_cache_gb * GB)
     return int(rollout.gpu_memory_utilization * gpu) if gpu else weights + CPU_CACHE
+
+
+def engine_sleeps(config: Config, gpu: int) -> bool:
+    """Whether the engine releases its memory during the update: vLLM's alone, on a GPU of `gpu` bytes."""
+    return gpu > 0 and config.rollout.sleep and config.rollout.engine == "vllm"
 
 
 def engine_sequences(config: Config, shape: ModelShape, engine: int) -> int:

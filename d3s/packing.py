@@ -155,8 +155,13 @@ def dummy_micro_batch() -> MicroBatch:
     return MicroBatch(token, token, [1], token[0], empty, empty, empty)
 
 
+def padded_tokens(sequences: list[int], lengths: list[int]) -> int:
+    """Tokens of these rollouts as rows of equal length."""
+    return len(sequences) * max(lengths[i] for i in sequences)
+
+
 def split_by_tokens(
-    sequences: list[int], lengths: list[int], max_tokens: int, groups: Sequence[int]
+    sequences: list[int], lengths: list[int], max_tokens: int, groups: Sequence[int] | None
 ) -> list[list[int]]:
     """Divide sequences into micro-batches of at most max_tokens tokens, with those of a group next to each other.
 
@@ -164,21 +169,24 @@ def split_by_tokens(
     sequences of length 0 get none.
 
     Args:
-        lengths, groups: of all sequences; groups of similar length are next to each other too.
+        lengths, groups: of all sequences; groups of similar length are next to each other too. Without groups the
+            sequences are rows of equal length, and padding counts.
     """
-    longest: dict[int, int] = {}
-    for i in sequences:
-        longest[groups[i]] = max(lengths[i], longest.get(groups[i], 0))
+    order = sorted((i for i in sequences if lengths[i]), key=lambda i: (-lengths[i], i))
+    if groups is not None:
+        longest: dict[int, int] = {}
+        for i in order:
+            longest.setdefault(groups[i], lengths[i])
+        order.sort(key=lambda i: (-longest[groups[i]], groups[i]))
     parts: list[list[int]] = []
     used = max_tokens
-    for i in sorted(sequences, key=lambda i: (-longest[groups[i]], groups[i], -lengths[i], i)):
-        if lengths[i] == 0:
-            continue
-        if used + lengths[i] > max_tokens:
+    for i in order:
+        size = lengths[parts[-1][0]] if parts and groups is None else lengths[i]
+        if used + size > max_tokens:
             parts.append([])
-            used = 0
+            used, size = 0, lengths[i]
         parts[-1].append(i)
-        used += lengths[i]
+        used += size
     return parts
 
 

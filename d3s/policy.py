@@ -356,8 +356,10 @@ class Policy(nn.Module):
         For a single process only: DDP and ZeRO exchange gradients in hooks, which autograd calls for its own gradients.
         """
         embedding = self.lm.get_input_embeddings()
-        if type(embedding) is nn.Embedding and embedding.max_norm is None:
-            embedding.__class__ = InPlaceEmbedding
+        kind = type(embedding)
+        if isinstance(embedding, nn.Embedding) and embedding.max_norm is None:
+            scaled = kind is not nn.Embedding  # Gemma 3's calls the lookup and scales its rows
+            embedding.__class__ = type(kind.__name__, (kind, InPlaceEmbedding), {}) if scaled else InPlaceEmbedding
             self.lm.get_output_embeddings().in_place = True
 
     def forward(

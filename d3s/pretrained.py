@@ -21,6 +21,8 @@ OLD_BUFFERS = re.compile(r"\.(rotary_emb\.inv_freq|(attn|attention)\.(masked_)?b
 
 def check_name(name: str) -> None:
     """Raise UserError for a name that is neither a model's directory nor a possible hub name. No network access."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
     path = Path(name)
     if (path / "config.json").is_file():
         return
@@ -28,8 +30,11 @@ def check_name(name: str) -> None:
         raise UserError(f"{name}: got a directory without config.json, expected a model's directory")
     if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
         raise UserError(f"{name}: no such directory; expected a model's directory, a hub name org/name, or tiny:TASK")
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
-        raise UserError(f"model name: got {name!r}, expected a directory, a hub name org/name, or tiny:TASK")
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        expected = "expected a directory, a hub name org/name, or tiny:TASK"
+        raise UserError(f"model name: got {name!r}, {expected}") from error
 
 
 def read_config(path: str) -> Any:

@@ -26,7 +26,8 @@ def usable_cores(root: Path = Path("/")) -> int:
 def planned_threads(parameters: int | None) -> int:
     """The number of threads that choose_threads sets for a model; parameters None: unknown."""
     if (said := os.environ.get("OMP_NUM_THREADS")) not in (None, "", chosen):
-        return int(said.partition(",")[0])
+        number = said.partition(",")[0].strip()
+        return int(number) if number.isdecimal() else usable_cores()  # as torch decides
     own = max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     return own if parameters is None else max(1, min(own, parameters // PARAMETERS_PER_THREAD))
 

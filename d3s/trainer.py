@@ -103,15 +103,15 @@ class Trainer(StopSignals):
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         hashed = files | contents(config, problems, self.tokenizer)
         fingerprint = take_fingerprint(config, hashed, self.accelerator)
-        began = read_state(checkpoint).get("fingerprint", {}) if checkpoint else {}
-        changed = changed_contents(config, began, fingerprint)
+        began = read_state(checkpoint) if checkpoint else {}
+        changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
         self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
         self.selector, self.passes = Selector(config.selector, config.reward), planned_passes(config)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         sized = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_length": longest})})
-        fitted = fit_recomputation(sized, model, self.accelerator)
+        fitted = fit_recomputation(sized, model, self.accelerator, began.get("microbatch"))
         make_directory(self.run)
         self.engine = build_engine(
             model,

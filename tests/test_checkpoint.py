@@ -55,6 +55,7 @@ def fake_actor(**changes):
             (folder / name).write_bytes(bytes(100))
 
     settings = {"zero3": False, "accelerator": Accelerator(), "save": save, "load": lambda *_: None}
+    settings["micro_batches"] = SimpleNamespace(wanted=512)
     return SimpleNamespace(**settings | changes)
 
 
@@ -126,7 +127,8 @@ def test_state_and_parts_return(run, path):
     counters = {"step": 2, "position": 20, "tokens_trained": 3, "tokens_generated": 4, "evaluation_due": False}
     expected = RunState(**counters, parts={}, fingerprint={"data.path": "0a"})
     assert load_checkpoint(fake_actor(), path) == expected
-    assert read_state(path) == counters | {"fingerprint": {"data.path": "0a"}, "processes": 1, "zero3": False}
+    rest = {"fingerprint": {"data.path": "0a"}, "processes": 1, "zero3": False, "microbatch": 512}
+    assert read_state(path) == counters | rest
     parts = {"seen": {"counts": torch.arange(3.0)}, "old": {"share": 0.5}}
     third = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run, 9)
     assert_matches_manifest(third)

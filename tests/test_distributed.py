@@ -39,17 +39,23 @@ def test_each_problem_has_one_rank_and_one_engine(ranks, size):
 
 
 def test_first_rank_of_each_node_runs_first(monkeypatch):
-    """The others wait for that of their own node, before the block."""
+    """The others wait for that of their own node before the block; after it all wait for those of all nodes."""
     calls = []
     store = SimpleNamespace(set=lambda key, _: calls.append(("set", key)), wait=lambda keys, _: calls.append(keys))
     store.clone = lambda: store
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
     for node, first in (("0", True), ("0", False), ("1", True)):
         monkeypatch.setenv("GROUP_RANK", node)
         with first_of_node_first(SimpleNamespace(num_processes=4, is_local_main_process=first)) as first_of_node:
             calls.append(first_of_node)
     keys = [f"first of node {node} is done" for node in (0, 1)]
-    assert calls == [True, ("set", keys[0]), [keys[0]], False, True, ("set", keys[1])]
+    assert calls == [True, ("set", keys[0]), keys, [keys[0]], False, keys, True, ("set", keys[1]), keys]
+
+
+def test_runs_of_a_process_may_differ_in_precision():
+    for dtype, precision in (("float32", "no"), ("bfloat16", "bf16")):
+        assert start_accelerator(load_config([], [f"model.dtype={dtype}"])).mixed_precision == precision
 
 
 def test_tensor_parallel_size_must_divide_the_ranks():

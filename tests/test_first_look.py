@@ -76,6 +76,7 @@ def test_greedy_responses_to_one_problem_are_equal():
 
 def test_prompt_lines_name_all_that_ends_a_response():
     tokenizer = byte_tokenizer()
-    lines = dict(prompt_lines("chat", "1+1?\n", tokenizer, [0, 1], ["</answer>"], "lenient"))
+    lines = dict(prompt_lines("chat", "1+1?\n", tokenizer, [0, 1, 300], ["</answer>"], "lenient"))
     assert lines["template"] == "chat" and lines["prompt"].startswith("--->1+1?")
-    assert "<|endoftext|>, " in lines["ends"] and "'</answer>'" in lines["ends"] and "####" in lines["ends"]
+    assert "<|endoftext|>, " in lines["ends"] and "token 300, " in lines["ends"]  # one that the tokenizer lacks
+    assert "'</answer>'" in lines["ends"] and "####" in lines["ends"]

@@ -33,9 +33,12 @@ def test_placement_is_read_from_the_launcher(monkeypatch):
         assert launched() == Placement(*place)
 
 
-def recomputation(value: str, shape: ModelShape | None = QWEN_1B, free: int = 80 * GB) -> bool | int:
+def recomputation(
+    value: str, shape: ModelShape | None = QWEN_1B, free: int = 80 * GB, engine: str = "vllm"
+) -> bool | int:
     """What the plan of Qwen2.5-Math-1.5B makes of model.gradient_checkpointing; nothing is free on a CPU."""
-    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"], [f"model.gradient_checkpointing={value}"])
+    options = [f"model.gradient_checkpointing={value}", f"rollout.engine={engine}", "rollout.seeds=request"]
+    config = load_config([ROOT / "configs/qwen2.5-math-1.5b.yaml"], options)
     return choose_recomputation(config, shape, Placement(), CHUNK, free, free).model.gradient_checkpointing
 
 
@@ -47,6 +50,7 @@ def test_auto_recomputes_as_few_layers_as_fit():
     assert recomputation("auto") == 28 - 10
     assert recomputation("auto", free=140 * GB) == 28 - 25
     assert (recomputation("auto", free=200 * GB), recomputation("auto", free=40 * GB)) == (0, 28)
+    assert recomputation("auto", engine="transformers") == 28 - 9  # whose weights, 2.9 GB, stay
     assert recomputation("auto", shape=None) is True and recomputation("auto", free=0) is False
     assert [recomputation(value) for value in ("true", "0", "28")] == [True, 0, 28]
     with pytest.raises(UserError, match=r"got 29, expected at most the 28 layers of Qwen/Qwen2\.5-Math-1\.5B"):

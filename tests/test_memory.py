@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from d3s.actor.lora import attach_adapter
 from d3s.config.load import load_config
@@ -68,25 +69,29 @@ def test_evaluations_are_those_of_the_training_loop():
 FULL, HALF = ("float32", "float32"), ("autocast", "bfloat16")
 
 
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "gemma3_text"])
 @pytest.mark.parametrize(
     ("mode", "dtype", "rank"), [(*FULL, 0), (*FULL, 24), (*HALF, 0), (*HALF, 24), ("zero3", "bfloat16", 0)]
 )
-def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype, rank):
+def test_activations_equal_what_autograd_saves(tmp_path, mode, dtype, rank, kind):
     """Compare the difference between models of three layers and one layer, on 512 packed tokens."""
-    (_, of_one), (shape, of_three) = (saved_by_autograd(tmp_path / str(n), n, mode, rank) for n in (1, 3))
+    (_, of_one), (shape, of_three) = (
+        saved_by_autograd(tmp_path / str(n), mode, rank, kind, num_hidden_layers=n) for n in (1, 3)
+    )
     expected = 2 * 512 * activation_bytes(shape, dtype, 1, 0, mode == "zero3", rank) // shape.layers
     assert of_three - of_one == pytest.approx(expected, rel=0.03)
 
 
-def saved_by_autograd(path: Path, layers: int, mode: str, rank: int) -> tuple[ModelShape, int]:
+def saved_by_autograd(path: Path, mode: str, rank: int, kind: str, **sizes: int) -> tuple[ModelShape, int]:
     """Bytes that a forward pass saves for the backward pass, without parameters and their copies."""
     from d3s.packing import Batch, pack
     from d3s.policy import Policy
-    from tests.helpers.models import save_random_model
 
-    sizes = {"hidden_size": 96, "intermediate_size": 320, "num_attention_heads": 6, "num_key_value_heads": 2}
+    sizes |= {"hidden_size": 96, "intermediate_size": 320, "num_attention_heads": 6, "num_key_value_heads": 2}
+    config = AutoConfig.for_model(kind, **sizes, head_dim=16, vocab_size=257)
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
     dtype = torch.bfloat16 if rank and mode == "autocast" else torch.float32  # LoRA's frozen weights
-    policy = Policy(str(save_random_model(path, seed=0, num_hidden_layers=layers, **sizes)), 512, dtype=dtype)
+    policy = Policy(str(path), 512, dtype=dtype)
     shape = find_shape(str(path))
     if rank:
         attach_adapter(policy.lm, str(path), LoraConfig(rank=rank), seed=0)

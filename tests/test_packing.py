@@ -9,7 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.packing import Batch, balance, dummy_micro_batch, max_over_mean, pack, packed_tokens, split_by_tokens
+from d3s.packing import (
+    Batch,
+    balance,
+    dummy_micro_batch,
+    max_over_mean,
+    pack,
+    packed_tokens,
+    padded_tokens,
+    split_by_tokens,
+)
 from d3s.policy import Policy
 
 sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=12)  # prompt, response
@@ -78,20 +87,24 @@ def test_chosen_tokens_by_rollout_match_a_loop(sizes, data):
     assert batch.rollouts_with(chosen).tolist() == [any(row) for row in rows for _ in row]
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4)), max_size=40), st.integers(1, 80))
-def test_micro_batches_fit_the_budget(sequences, budget):
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4)), max_size=40), st.integers(1, 80), st.booleans())
+def test_micro_batches_fit_the_budget(sequences, budget, padded):
     lengths, groups = map(list, zip(*sequences)) if sequences else ([], [])
-    parts = split_by_tokens(list(range(len(lengths))), lengths, budget, groups)
+    parts = split_by_tokens(list(range(len(lengths))), lengths, budget, None if padded else groups)
     order = list(itertools.chain(*parts))
     assert sorted(order) == [i for i, n in enumerate(lengths) if n]
-    assert all(sum(lengths[i] for i in part) <= budget or len(part) == 1 for part in parts)
+    loads = [padded_tokens(part, lengths) if padded else sum(lengths[i] for i in part) for part in parts]
+    assert all(load <= budget or len(part) == 1 for load, part in zip(loads, parts))
     assert all(parts)
+    added = [lengths[(part if padded else after)[0]] for part, after in itertools.pairwise(parts)]
+    assert all(load + more > budget for load, more in zip(loads, added))  # none is closed early
+    if padded:
+        assert [lengths[i] for i in order] == sorted(filter(None, lengths), reverse=True)
+        return
     runs = [[lengths[i] for i in run] for _, run in itertools.groupby(order, key=groups.__getitem__)]
     assert len(runs) == len({groups[i] for i in order})  # sequences of a group stand next to each other
     firsts = [run[0] for run in runs]
     assert all(run == sorted(run, reverse=True) for run in [firsts, *runs])
-    loads = [sum(lengths[i] for i in part) for part in parts]
-    assert all(load + lengths[after[0]] > budget for load, after in zip(loads, parts[1:]))  # none is closed early
 
 
 @given(lengths, st.integers(1, 9))

@@ -135,6 +135,20 @@ def test_in_place_lookup_matches_nn_embedding(padding_idx):
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+def test_scaled_embedding_accumulates_in_place(tmp_path):
+    """Gemma 3's, which the head shares, has the gradients of autograd."""
+    path, batch, gradients = save_architecture("gemma3_text", tmp_path), make_batch(), []
+    micro = pack(batch, list(range(len(SIZES))), batch.forward_lengths())
+    for kind in (None, InPlaceEmbedding):
+        policy = Policy(str(path), 64)
+        if kind:
+            policy.accumulate_in_place()
+            assert isinstance(policy.lm.get_input_embeddings(), kind) and policy.lm.lm_head.in_place
+        policy(micro, torch.ones(len(batch.selected), dtype=torch.bool), 1.0)[0].sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in policy.lm.named_parameters()})
+    assert_same_gradients(*gradients)
+
+
 # --- packed attention -------------------------------------------------------------------------------------------------
 
 

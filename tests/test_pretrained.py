@@ -122,7 +122,7 @@ def test_names_are_directories_or_hub_names():
     for name in ("runs/absent", "./absent", "~/absent", "/absent", "org/absent/"):
         with pytest.raises(UserError, match=f"^{name}: no such directory"):
             check_name(name)
-    for name in ("a/b/c", "org/my model", "", "org//name", "tiny:x"):
+    for name in ("a/b/c", "org/my model", "", "org//name", "tiny:x", "my--model", "a..b", "x.git", "org/name.", "é"):
         with pytest.raises(UserError, match=r"model name: got .* expected a directory, a hub name org/name"):
             check_name(name)
 

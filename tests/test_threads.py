@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from d3s import threads
-from d3s.threads import choose_threads, usable_cores
+from d3s.threads import choose_threads, planned_threads, usable_cores
 
 V1, V2 = "4:cpu,cpuacct:{}\n3:memory:/\n", "0::{}\n"
 
@@ -68,3 +68,10 @@ def test_threads_follow_the_model_unless_the_user_says(monkeypatch, parameters, 
         assert choose_threads(parameters) == (before if said else expected)
         assert os.environ["OMP_NUM_THREADS"] == (said or str(expected))
     assert count[-1] == expected and choose_threads(0) == 1  # of another model in this process
+
+
+@pytest.mark.parametrize(("said", "planned"), [("3", 3), (" 2,1", 2), ("all", 8)])
+def test_plan_has_the_threads_of_the_environment(monkeypatch, said, planned):
+    monkeypatch.setattr(threads, "usable_cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    assert planned_threads(250_000) == planned

@@ -19,11 +19,12 @@ from transformers import AutoModelForCausalLM
 
 from d3s import trainer as module
 from d3s.actor import Actor
-from d3s.checkpoint import find_resume
+from d3s.checkpoint import find_resume, read_state
 from d3s.commands.train import in_run_directory, run
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.loss import LOSS_RULES, grpo_loss
+from d3s.packing import MICROBATCH
 from d3s.pretrained import load_pretrained
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.tracking.run_directory import check_resume
@@ -145,6 +146,19 @@ def test_sequence_beyond_memory_stops_after_a_checkpoint(tied_model, tmp_path, m
     assert name == "step_000001"
     train(tied_model, tmp_path / "run", overrides=options, checkpoint=tmp_path / "run" / "checkpoints" / name)
     assert same_run(tmp_path / "enough", tmp_path / "run")
+
+
+def test_resumed_run_has_the_micro_batches_of_its_start(tied_model, tmp_path, monkeypatch):
+    """Whatever memory is free by then, as with others the last bits would differ. An option decides again."""
+    sizes = []
+    for gb, *options in ((0.01,), (40,), (40, "train.max_tokens_per_microbatch=99")):
+        monkeypatch.setattr("d3s.fitting.free_memory", lambda gb=gb: int(gb * 2**30))
+        done = max((tmp_path / "checkpoints").glob("*"), default=None)
+        train(
+            tied_model, tmp_path, [], ["checkpoint.every=1", f"train.steps={len(sizes) + 1}", *options], checkpoint=done
+        )
+        sizes.append(read_state(tmp_path / "checkpoints" / f"step_{len(sizes) + 1:06}")["microbatch"])
+    assert sizes[0] == sizes[1] < MICROBATCH and sizes[2] == 99
 
 
 def test_memory_ending_in_the_sync_saves_nothing(tied_model, tmp_path, monkeypatch):

@@ -34,6 +34,8 @@ def serve_plain(work: dict) -> None:
     prepare_vllm_environment()
     from vllm import LLM, SamplingParams
 
+    from d3s.rollout.vllm_engine import PREFILL_TOKENS
+
     llm = LLM(
         work["model"],
         dtype=work["dtype"],
@@ -44,6 +46,8 @@ def serve_plain(work: dict) -> None:
         distributed_executor_backend="external_launcher",
         enforce_eager=True,
         block_size=32,
+        enable_chunked_prefill=False,
+        max_num_batched_tokens=max(PREFILL_TOKENS, work["longest"]),
         skip_tokenizer_init=True,
         logprobs_mode="processed_logprobs",
     )

@@ -87,10 +87,11 @@ class Actor:
         self.placement = choose_placement(accelerator, config)
         self.zero3 = isinstance(self.placement, Shards)
         self.reads_reference = reads_reference(config.loss.kind, config.loss.beta)
-        self.micro_batches = MicroBatches(accelerator, self.zero3, config.train.max_tokens_per_microbatch or MICROBATCH)
         model, lora = config.model, bool(config.lora.rank)
         dtype = getattr(torch, model.dtype) if lora else torch.float32  # weights that are trained stay in float32
         policy = Policy(model_path, max_length, model.gradient_checkpointing, model.head_dtype, dtype, model.compile)
+        limit = config.train.max_tokens_per_microbatch or MICROBATCH
+        self.micro_batches = MicroBatches(accelerator, self.zero3, limit, policy.padded)
         self.lm = policy.lm  # the transformers model; accelerate's unwrap_model would import DeepSpeed for seconds
         self.adapter = attach_adapter(self.lm, model_path, config.lora, config.train.seed) if lora else None
         optim = config.optim

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 
 from d3s.common import UserError
 from d3s.distributed import heartbeat
-from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, packed_tokens, split_by_tokens
+from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, packed_tokens, padded_tokens, split_by_tokens
 
 Work = Callable[[MicroBatch, bool], None]
 
@@ -25,17 +25,18 @@ class MicroBatches:
     from all ranks; there the run ends.
     """
 
-    def __init__(self, accelerator: Accelerator, zero3: bool, max_tokens: int) -> None:
+    def __init__(self, accelerator: Accelerator, zero3: bool, max_tokens: int, padded: bool = False) -> None:
         self.accelerator = accelerator
         self.zero3 = zero3
-        self.max_tokens = self._wanted = max_tokens
+        self.padded = padded  # the policy runs rows of equal length
+        self.max_tokens = self.wanted = max_tokens
 
     def problem(self) -> str | None:
         """A warning with the value to set, if memory ran out."""
-        if self.max_tokens == self._wanted:
+        if self.max_tokens == self.wanted:
             return None
         return (
-            f"train.max_tokens_per_microbatch: {self._wanted} tokens exceed the memory; the pass was repeated with "
+            f"train.max_tokens_per_microbatch: {self.wanted} tokens exceed the memory; the pass was repeated with "
             f"{self.max_tokens}, which the rest of this run uses; set it to {self.max_tokens}"
         )
 
@@ -54,16 +55,18 @@ class MicroBatches:
             shards: the sequences of each rank.
             lengths: tokens of each sequence.
 
-        Returns: tokens of all ranks' micro-batches; a shared prompt counts once.
+        Returns: tokens of all ranks' micro-batches; a shared prompt counts once, padding counts.
         Raises: SequenceMemoryError if every micro-batch has a single sequence, UserError under ZeRO-3.
         """
         while True:
-            splits = [split_by_tokens(shard, lengths, self.max_tokens, batch.groups) for shard in shards]
+            shared = None if self.padded else batch.groups
+            splits = [split_by_tokens(shard, lengths, self.max_tokens, shared) for shard in shards]
             fits = self._run_once(work, batch, splits, lengths)
-            if fits if self.zero3 else self._fits_everywhere(fits):
-                return sum(packed_tokens(batch, group, lengths) for split in splits for group in split)
             groups = [group for split in splits for group in split]
-            largest = max(sum(lengths[i] for i in group) for group in groups)
+            padded = [padded_tokens(group, lengths) for group in groups] if self.padded else []
+            if fits if self.zero3 else self._fits_everywhere(fits):
+                return sum(padded or (packed_tokens(batch, group, lengths) for group in groups))
+            largest = max(padded or (sum(lengths[i] for i in group) for group in groups))
             smaller = min(self.max_tokens, largest) // 2 if any(len(group) > 1 for group in groups) else 0
             advice = (
                 f"train.max_tokens_per_microbatch: {self.max_tokens} tokens do not fit into the memory of rank "

@@ -6,7 +6,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import Any
 
-from d3s.common import UserError, suggestion
+from d3s.common import UserError, short, suggestion
 from d3s.data.synthetic import SPLITS, split_of
 from d3s.gym.scores import GYM, SERVE
 from d3s.gym.worker import PACKAGE, SIZE
@@ -36,7 +36,10 @@ def draw_problems(
         raise UserError(f"{name}: the package reasoning-gym is not installed; {INSTALL}")
     if split not in SPLITS:
         raise UserError(f"{name}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")
-    worker = Worker(MEMORY_MB, CHUNK_LIMIT_S, SERVE)
+    try:
+        worker = Worker(MEMORY_MB, CHUNK_LIMIT_S, SERVE)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"{name}: the process of reasoning-gym fails ({short(str(error))}); {INSTALL}") from error
     try:
         _check(task, options, _ask(worker, name, "describe", task, dict(options)))
         start = int(sha256(f"{task}/{split}/{seed}".encode()).hexdigest()[:8], 16)

@@ -24,6 +24,7 @@ from d3s.memory import (
     checkpoint_bytes,
     engine_bytes,
     engine_sequences,
+    engine_sleeps,
     largest_microbatch,
     memory,
     peaks,
@@ -197,7 +198,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         planned = choose_recomputation(config, shape, placement, chunk_elements, gpu, gpu)
         recomputed.append(recomputed_layers(planned, shape))
         parts = memory(planned, shape, placement, chunk_elements) | {"engine": engine}
-        columns.append(parts | peaks(parts, engine, config.rollout.sleep and gpu > 0, placement.zero3))
+        columns.append(parts | peaks(parts, engine, engine_sleeps(config, gpu), placement.zero3))
     unit, size = ("GB", GB) if max(column["update"] for column in columns) >= GB else ("MB", MB)
     table = Table(
         title=f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}",

@@ -137,16 +137,15 @@ class TransformersEngine(Engine):
         Returns: the cache, the mask [D, P] of the D distinct prompts (they are padded on the left), the logits [D, V]
             of the first response token, and the row of each rollout's prompt.
         """
-        prompts = {r.problem: r.prompt_ids for r in rollouts}
-        positions_of = {problem: i for i, problem in enumerate(prompts)}
-        width = max(map(len, prompts.values()))
+        places: dict[tuple[int, ...], int] = {}
+        rows = [places.setdefault(tuple(r.prompt_ids), len(places)) for r in rollouts]
+        width = max(map(len, places))
         device = self._model.device
-        ids = torch.tensor([[0] * (width - len(p)) + p for p in prompts.values()], device=device)
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts.values()], device=device)
+        ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in places], device=device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in places], device=device)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         read = self._model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1)
-        rows = torch.tensor([positions_of[r.problem] for r in rollouts], device=device)
-        return read[self._cache], mask, read.logits[:, -1], rows
+        return read[self._cache], mask, read.logits[:, -1], torch.tensor(rows, device=device)
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""

@@ -55,7 +55,8 @@ class SftTrainer(StopSignals):
             files = model_contents(model)
         choose_threads(known_parameters(model))
         check_targets(model, config.lora)
-        fitted = fit_recomputation(config, model, self.accelerator)
+        began = read_state(checkpoint) if checkpoint else {}
+        fitted = fit_recomputation(config, model, self.accelerator, began.get("microbatch"))
         ends = stop_token_ids(model)
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
         limit = min(config.data.max_prompt_length + config.rollout.max_completion_length, budget + 1)
@@ -64,8 +65,7 @@ class SftTrainer(StopSignals):
         template = render_prompt("{problem}", config.data.template, self.tokenizer)
         rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
         fingerprint = take_fingerprint(config, files | rows | {"data.template": [template]}, self.accelerator)
-        began = read_state(checkpoint).get("fingerprint", {}) if checkpoint else {}
-        changed = changed_contents(config, began, fingerprint)
+        changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -177,7 +176,6 @@ def test_half_precision_keeps_adapters_in_float32(device, gqa_model, checkpointi
     """
     actors, gradients = [], []
     for dtype in ("float32", "bfloat16"):
-        AcceleratorState._reset_state(True)  # the precision is part of it
         overrides = [*LORA, f"model.dtype={dtype}", f"model.gradient_checkpointing={checkpointing}"]
         config = load_config([], [*overrides, "rollout.max_completion_length=20", "optim.max_grad_norm=1e9"])
         actors.append(moved(Actor(str(gqa_model), config, start_accelerator(config), 64)))

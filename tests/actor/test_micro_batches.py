@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.architectures import save_random_model as save_architecture
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.common import UserError
 from tests.helpers.actors import (
@@ -81,6 +82,16 @@ def test_failure_in_any_micro_batch_is_repeated(gqa_model, place, number):
     assert metrics.pop(forwarded) >= wanted.pop(forwarded)
     assert metrics == pytest.approx(wanted, rel=1e-4, abs=1e-6)
     assert_same_way(copy_parameters(actor), copy_parameters(expected), start)
+
+
+def test_padding_counts_where_rows_are_padded(tmp_path):
+    """In micro-batches of 30 tokens, of a model whose attention has a window."""
+    seen, model = [], save_architecture("mistral", tmp_path)
+    actor, batch = make_actor(model, *budgeted(30)), make_batch([(6, 1), (6, 7), (6, 1), (9, 20), (9, 2)])
+    batch.selected[:] = True
+    actor.lm.base_model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[:2]))
+    metrics, _ = update(actor, batch)
+    assert sorted(seen) == [(1, 28), (2, 6), (2, 12)] and metrics["selection/tokens_forwarded"] == 28 + 24 + 12
 
 
 @pytest.mark.parametrize(("reference", "part"), [(False, False), (False, True), (True, True)])

@@ -139,4 +139,8 @@ def test_missing_package_and_unread_options_are_refused(monkeypatch):
     with pytest.raises(UserError) as refused:
         load_problems("reasoning-gym:lcm")
     assert str(refused.value) == f"reasoning-gym:lcm: the package reasoning-gym is not installed; {gym.INSTALL}"
+    monkeypatch.undo()
+    monkeypatch.setattr(gym, "SERVE", "d3s.gym.worker:absent")
+    with pytest.raises(UserError, match=r"^reasoning-gym:lcm: the process of reasoning-gym fails \(it did not start"):
+        load_problems("reasoning-gym:lcm")
     assert gym.INSTALL.removeprefix("pip install ") in (ROOT / "pyproject.toml").read_text()

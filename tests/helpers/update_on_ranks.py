@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 from d3s.actor import Actor
@@ -55,7 +54,6 @@ CASES = {
 
 def in_half_precision(model: str, settings: list[str]) -> dict:
     """Metrics under bfloat16, and dtypes."""
-    AcceleratorState._reset_state()
     config = load_config([], [*settings, "model.dtype=bfloat16", "train.max_tokens_per_microbatch=1"])
     actor = Actor(model, config, start_accelerator(config), max_length=64)
     record = {"parameters": str(actor.lm.dtype)}
@@ -162,7 +160,6 @@ def main() -> None:
     records["half precision"] = in_half_precision(model, decay)
     save("", records, tensors)
     if accelerator.num_processes > 1:
-        AcceleratorState._reset_state()
         accelerator = start_accelerator(load_config([], settings))
         save("_memory", *update_beyond_memory(model, settings, accelerator))
 

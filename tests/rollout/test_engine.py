@@ -34,13 +34,17 @@ def test_response_depends_on_its_seed_alone(engine):
 
 
 def test_engine_logprobs_and_entropies_match_actor(any_engine, tied_model):
-    """The 64 responses of up to 100 tokens exceed vLLM's cache, so it evicts and recomputes some."""
+    """The 64 responses of up to 100 tokens exceed vLLM's cache, so it evicts and recomputes some.
+
+    Prompts of one problem may differ, as those of several turns.
+    """
     received, params = [], SamplingParams(temperature=0.7, max_tokens=100)
 
     def record(rollout):
         received.append((rollout, list(rollout.response_ids), list(rollout.logprobs), rollout.finished))
 
-    rollouts = any_engine.generate(PROMPTS, n=16, params=params, seeds=list(range(64)), on_finished=record)
+    options = {"on_finished": record, "problems": [7] * len(PROMPTS)}
+    rollouts = any_engine.generate(PROMPTS, n=16, params=params, seeds=list(range(64)), **options)
     assert len(received) == 64 and {id(r) for r, *_ in received} == {id(r) for r in rollouts}
     assert all((r.response_ids, r.logprobs, r.finished) == tuple(at_call) for r, *at_call in received)
     assert_statistics(rollouts, tied_model, temperature=0.7)
