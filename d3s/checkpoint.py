@@ -157,7 +157,7 @@ def save_checkpoint(
             shutil.rmtree(temporary, ignore_errors=True)
         raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in [p for p in saved_steps(run) if _step(p) <= state.step][:-keep]:
+        for old in [p for p in saved_steps(run) if step_of(p) <= state.step][:-keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
@@ -329,16 +329,17 @@ def write_model(
 
 def saved_steps(run: Path) -> list[Path]:
     """The checkpoints of a run, oldest first."""
-    return sorted((p for p in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", p.name)), key=_step)
+    return sorted((p for p in (run / FOLDER).glob("step_*") if re.fullmatch(r"step_\d+", p.name)), key=step_of)
 
 
-def _step(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
+    """The step of a checkpoint, by its name."""
     return int(checkpoint.name.removeprefix("step_"))
 
 
 def saved_after(run: Path, step: int) -> list[Path]:
     """The checkpoints of later steps than `step`, oldest first."""
-    return [path for path in saved_steps(run) if _step(path) > step]
+    return [path for path in saved_steps(run) if step_of(path) > step]
 
 
 def damage(path: Path) -> str:

@@ -55,7 +55,7 @@ def _require_hub(name: str) -> None:
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
-    problem = _hub_problem(constants.ENDPOINT)
+    problem = hub_problem(constants.ENDPOINT)
     if not problem:
         return
     if not isinstance(try_to_load_from_cache(name, "config.json"), str):
@@ -67,7 +67,7 @@ def _require_hub(name: str) -> None:
 
 
 @cache
-def _hub_problem(endpoint: str) -> str | None:
+def hub_problem(endpoint: str) -> str | None:
     """Why the hub does not answer within a few seconds; None if it does."""
     from huggingface_hub import constants, get_session
 

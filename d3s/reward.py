@@ -34,11 +34,8 @@ from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
 from d3s.rules import Contract, RuleObject, Value, rule_label
 from d3s.verifier.extraction import extract
-from d3s.verifier.verifier import Verifier
 
 MOST_DEVIATIONS = 700  # below the mean, with which reward.length: shorter computes; exp overflows at 710
-
-__all__ = ["Outcome", "RewardFunction", "ScoreFunction", "Scored", "Verifier"]
 
 # (response, gold answer, columns of the problem) -> score, 1 for correct; does not block
 ScoreFunction = Callable[[str, str, dict[str, Any]], Future[float]]

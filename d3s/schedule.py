@@ -80,12 +80,12 @@ def training_progress(step: int, total_steps: int) -> float:
 # [N(p), K(p)] = (1 - s(p)) [N_init, K_init] + s(p) [N_final, K_final],  s(p) = p      D3S, arXiv 2509.22115
 def downsampling_schedule(
     progress: float,
-    n_init: int = 8,
-    n_final: int = 32,
-    k_init: float = 0.05,
-    k_final: float = 0.20,
-    n_shape: Callable[..., float] = SHAPES["linear"],
-    k_shape: Callable[..., float] = SHAPES["linear"],
+    n_init: int,
+    n_final: int,
+    k_init: float,
+    k_final: float,
+    n_shape: Callable[..., float],
+    k_shape: Callable[..., float],
 ) -> tuple[int, float]:
     """N, the rollouts kept per prompt, and K, the fraction of their tokens that is trained, at this progress.
 

@@ -46,10 +46,8 @@ def attempt_rules(config: Config) -> None:
             )
 
 
-def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
+def attempt(contract: Contract, value: Value, config: Config) -> None:
     """Call a rule with each example of its contract, or an object of a class rule as its trial does.
-
-    Returns what they returned.
 
     Nothing if a class reads what only a run has: vLLM's requests, or columns of the data.
 
@@ -59,13 +57,12 @@ def attempt(contract: Contract, value: Value, config: Config) -> list[Any]:
         try:
             results = _attempt_class(contract, value, config)
         except OfRuns:
-            return []
+            return
     else:
         rule = contract.rule(value)
         results = [rule(**arguments) for arguments in contract.examples()] if contract.examples else []
     if not _finite(results):
         raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for finite arguments")
-    return results
 
 
 def attempt_engine(

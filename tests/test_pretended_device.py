@@ -158,7 +158,7 @@ def test_supervised_training_runs_on_the_device(pretended, tied_model, tmp_path)
         f"model.name={tied_model}", f"train.output_dir={tmp_path}", "train.steps=2", "optim.warmup_steps=0",
         "data.limit=16", "train.prompts_per_step=8", "sft.held_out=0.25", "eval.every=1",
     ]  # fmt: skip
-    trainer = SftTrainer(load_config(["configs/sft.yaml", "configs/sft_q_tuning.yaml"], options), str)
+    trainer = SftTrainer(load_config(["configs/sft.yaml", "configs/sft_q_tuning.yaml"], options))
     assert trainer.train() == 0
     trainer.close()
     assert all(type(p) is PretendedTensor for p in trainer.actor.lm.parameters())

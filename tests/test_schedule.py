@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from d3s.config.load import load_config
 from d3s.config.schema import OptimConfig
-from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, schedule_at, schedule_bounds
+from d3s.schedule import SHAPES, downsampling_schedule, learning_rate, planned_curve, schedule_at, schedule_bounds
 from tests.helpers.selection import config
 
 shapes = st.sampled_from(sorted(SHAPES))
@@ -18,8 +19,9 @@ fractions = st.floats(0.001, 1)
 
 def test_default_schedule_is_the_papers():
     values = {0: (8, 0.05), 0.25: (14, 0.0875), 1 / 3: (16, 0.1), 0.5: (20, 0.125), 0.75: (26, 0.1625), 1: (32, 0.2)}
+    curve = planned_curve(load_config([], []))
     for p, (n, k) in values.items():
-        assert downsampling_schedule(p) == (n, pytest.approx(k, abs=1e-12))
+        assert curve(p) == (n, pytest.approx(k, abs=1e-12))
 
 
 def test_shapes_match_their_definitions():

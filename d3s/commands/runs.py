@@ -54,11 +54,11 @@ def find_run_model(run: Path, step: int | None) -> Path:
 
     Raises: UserError if there is none.
     """
-    from d3s.checkpoint import damage, saved_steps
+    from d3s.checkpoint import damage, saved_steps, step_of
 
     if step is None and (run / "model" / "config.json").exists():
         return run / "model"
-    checkpoints = {int(path.name.removeprefix("step_")): path for path in saved_steps(run)}
+    checkpoints = {step_of(path): path for path in saved_steps(run)}
     known = f"--step {', '.join(map(str, checkpoints))}" if checkpoints else "but there is no checkpoint either"
     if step is None:
         raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, {known}")

@@ -45,9 +45,8 @@ def main() -> int:
 def run(config: Config, checkpoint: Path | None) -> int:
     """Train, and return the exit code."""
     from d3s.sft.trainer import SftTrainer
-    from d3s.tiny import find_model
 
-    trainer = SftTrainer(config, find_model, checkpoint)
+    trainer = SftTrainer(config, checkpoint)
     code = trainer.train()
     trainer.close()
     return code

@@ -5,6 +5,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
+from d3s.data.conversations import MESSAGES
 from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
@@ -12,7 +13,6 @@ from d3s.data.rows import read_field, require_text
 from d3s.data.synthetic import find_task
 
 Prompt = str | list[dict[str, str]]  # a problem, or the turns of a conversation
-MESSAGES = "messages"  # the field of conversations
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 

@@ -69,26 +69,23 @@ class Benchmark:
     split: str  # the one that is evaluated
     problem_field: str
     answer_field: str
-    license: str
     training: str | None = None  # the split to train on, where there is one
 
 
 BENCHMARKS = {
-    "aime24": Benchmark("HuggingFaceH4/aime_2024", "train", "problem", "answer", "problems (c) MAA"),
-    "aime25": Benchmark("math-ai/aime25", "test", "problem", "answer", "Apache-2.0; problems (c) MAA"),
-    "aime26": Benchmark("MathArena/aime_2026", "train", "problem", "answer", "CC BY-NC-SA 4.0; (c) MAA"),
-    "hmmt_feb25": Benchmark("MathArena/hmmt_feb_2025", "train", "problem", "answer", "CC BY-NC-SA 4.0; (c) HMMT"),
-    "hmmt_nov25": Benchmark("MathArena/hmmt_nov_2025", "train", "problem", "answer", "problems (c) HMMT"),
-    "hmmt_feb26": Benchmark("MathArena/hmmt_feb_2026", "train", "problem", "answer", "CC BY-NC-SA 4.0; (c) HMMT"),
-    "amc23": Benchmark("math-ai/amc23", "test", "question", "answer", "problems (c) MAA"),
-    "math500": Benchmark("HuggingFaceH4/MATH-500", "test", "problem", "answer", "MIT (MATH)"),
-    "gsm8k": Benchmark("openai/gsm8k:main", "test", "question", "answer", "MIT", training="train"),
-    "minerva": Benchmark("math-ai/minervamath", "test", "question", "answer", "problems from MIT OCW, CC BY-NC-SA"),
-    "olympiadbench": Benchmark(
-        "Hothan/OlympiadBench:OE_TO_maths_en_COMP", "train", "question", "final_answer", "MIT (OpenBMB/OlympiadBench)"
-    ),
-    "humaneval": Benchmark("openai/openai_humaneval", "test", "prompt", "test", "MIT"),
-    "mbpp": Benchmark("google-research-datasets/mbpp:full", "test", "text", "test_list", "CC BY 4.0", training="train"),
+    "aime24": Benchmark("HuggingFaceH4/aime_2024", "train", "problem", "answer"),
+    "aime25": Benchmark("math-ai/aime25", "test", "problem", "answer"),
+    "aime26": Benchmark("MathArena/aime_2026", "train", "problem", "answer"),
+    "hmmt_feb25": Benchmark("MathArena/hmmt_feb_2025", "train", "problem", "answer"),
+    "hmmt_nov25": Benchmark("MathArena/hmmt_nov_2025", "train", "problem", "answer"),
+    "hmmt_feb26": Benchmark("MathArena/hmmt_feb_2026", "train", "problem", "answer"),
+    "amc23": Benchmark("math-ai/amc23", "test", "question", "answer"),
+    "math500": Benchmark("HuggingFaceH4/MATH-500", "test", "problem", "answer"),
+    "gsm8k": Benchmark("openai/gsm8k:main", "test", "question", "answer", training="train"),
+    "minerva": Benchmark("math-ai/minervamath", "test", "question", "answer"),
+    "olympiadbench": Benchmark("Hothan/OlympiadBench:OE_TO_maths_en_COMP", "train", "question", "final_answer"),
+    "humaneval": Benchmark("openai/openai_humaneval", "test", "prompt", "test"),
+    "mbpp": Benchmark("google-research-datasets/mbpp:full", "test", "text", "test_list", training="train"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Evaluate a model: in memory, into files that survive an interruption, or on the ranks of a training run."""
+"""Evaluate a model: into files that survive an interruption, or on the ranks of a training run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -18,20 +18,6 @@ from d3s.rollout.engine import Engine
 from d3s.rules import rule_label
 
 
-def evaluate(
-    engine: Engine,
-    score: ScoreFunction,
-    tokenizer: Any,
-    prompts: EncodedPrompts,
-    sampling: Sampling,
-    *,
-    ks: Sequence[int] = (1, 8),
-    data: str = "",
-) -> EvalResult:
-    """Evaluate one data set without writing files. Raises ValueError for a k greater than n."""
-    return summarize(_sample(engine, tokenizer, make_requests(data, prompts, score), sampling), data, ks)
-
-
 class EvaluationStopped(Exception):
     """A signal to stop has come."""
 
@@ -41,8 +27,8 @@ def _sample(
     tokenizer: Any,
     requests: Sequence[Request],
     sampling: Sampling,
-    stopping: Callable[[], Any] = lambda: False,
-    on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
+    stopping: Callable[[], Any],
+    on_response: Callable[[Request, Sample], None],
 ) -> list[list[Sample]]:
     """The n samples of each request. Raises EvaluationStopped once `stopping` is true and a response has ended."""
     groups: dict[tuple[str, int], list[Sample]] = {}

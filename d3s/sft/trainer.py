@@ -1,7 +1,7 @@
 """Supervised training of a run directory: data, actor, checkpoints and log around its loop."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from d3s.actor import Actor, NonFiniteError
+from d3s.actor.actor import NON_FINITE_ADVICE
 from d3s.actor.lora import check_targets
 from d3s.actor.state import describe_size
 from d3s.checkpoint import RunState, export_model, load_checkpoint, read_state, save_checkpoint, saved_after
@@ -27,6 +28,7 @@ from d3s.schedule import learning_rate, training_progress
 from d3s.sft.pruning import needs_scores, prune
 from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
+from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.stop_signals import StopSignals
@@ -40,11 +42,8 @@ UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected", "selection/tok
 class SftTrainer(StopSignals):
     """One run of train_sft.py. The data order and the pruning depend on the seed and the step alone."""
 
-    def __init__(self, config: Config, find_model: Callable[[str], str], checkpoint: Path | None = None) -> None:
-        """Load data and actor. Resume from `checkpoint`, which is read from the first rank alone.
-
-        find_model: turns model.name into the directory or hub name to load.
-        """
+    def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
+        """Load data and actor. Resume from `checkpoint`, which is read from the first rank alone."""
         self.config, self.run = config, config.train.output_dir
         self.accelerator = start_accelerator(config)
         checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
@@ -165,8 +164,7 @@ class SftTrainer(StopSignals):
         except NonFiniteError as error:
             self._save()
             saved = f"the weights before that update are saved in {self.run / 'checkpoints'}"
-            remedy = "a lower optim.learning_rate or optim.max_grad_norm may help"
-            raise UserError(f"step {step + 1}: {error}; {saved}; {remedy}") from error
+            raise UserError(f"step {step + 1}: {error}; {saved}; {NON_FINITE_ADVICE}") from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)
         trained = int(batch.selected.sum())

@@ -24,7 +24,6 @@ class Tracker:
         resume_step: the last step that the loaded checkpoint contains. Later lines and samples are removed, and the
             wall time continues from the last remaining line. 0 starts a new run and empties the files.
         enabled: False on every rank but 0; all methods then do nothing.
-        console: False prints nothing.
         evaluation_due: whether the evaluation after `resume_step` is to be made again; its lines are removed.
 
     Raises: UserError if the disk is full.
@@ -36,15 +35,14 @@ class Tracker:
         resume_step: int = 0,
         *,
         enabled: bool = True,
-        console: bool = True,
         evaluation_due: bool = False,
     ) -> None:
         total_steps = config.train.steps
         self.enabled = enabled
         self._started, self._offset = time.monotonic(), 0.0
-        self._console = ConsoleView(total_steps, resume_step) if enabled and console else None
         if not enabled:
             return
+        self._console = ConsoleView(total_steps, resume_step)
         self._dir, self._config = config.train.output_dir, config.model_dump(mode="json")
         self._patience = min(PATIENCE, total_steps)
         self._samples: list[dict] = []
@@ -79,8 +77,7 @@ class Tracker:
             return
         line = self._write("metrics", metrics)
         self._history = self._history[:OPENING] + self._history[OPENING:][-WINDOW:] + [line]
-        if self._console:
-            self._console.step(line)
+        self._console.step(line)
         self._follow(metric_numbers(line))
 
     def log_eval(self, record: dict) -> None:
@@ -89,8 +86,7 @@ class Tracker:
             return
         line = self._write("eval", record)
         self._evaluations.append(line)
-        if self._console:
-            self._console.evaluation(line)
+        self._console.evaluation(line)
         self._follow(eval_numbers(line))
 
     def log_samples(self, step: int, records: list[dict]) -> None:
@@ -114,8 +110,7 @@ class Tracker:
         self._active.add(key)
         step = self._history[-1]["step"] if self._history else 0
         self._files["warnings"].append({"step": step, "key": key, "message": message})
-        if self._console:
-            self._console.warning(message)
+        self._console.warning(message)
 
     def decide(self, step: int, key: str, message: str) -> None:
         """Write the decision of a controller in this step, with its reason, to warnings.jsonl and show it."""
@@ -125,7 +120,7 @@ class Tracker:
 
     def say(self, text: str) -> None:
         """Show a line of text on the console only."""
-        if self.enabled and self._console:
+        if self.enabled:
             self._console.say(text)
 
     def close(self) -> None:
@@ -134,8 +129,7 @@ class Tracker:
             return
         for file in self._files.values():
             file.close()
-        if self._console:
-            self._console.close()
+        self._console.close()
         while self._mirrors:
             self._mirrors.pop().close()
 

@@ -114,7 +114,7 @@ _STYLED = re.compile(
 _OPERATOR = re.compile(r"[_^=+/<>]")
 _FORMULA_INSIDE = re.compile(r"\\(?!text|math|[mh]box|emph|bf|it|rm|bm|bold)[A-Za-z]+\s*\{|\A\s*\$[^$]*\$\s*\Z")
 _PRINTED_LAST = " \n\t~$.,;:\\"  # stripped as single characters, which takes `\,` and `\\` whole
-_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])\{\s*\}(?!\s*(?:_(?!_)|\^))")
+_EMPTY_GROUP = re.compile(r"(?<![A-Za-z}\]^_*\\])(?:\{\s*\}\s*)*\{\s*\}(?!\s*(?:_(?!_)|\^))")
 _MATRIX_SPACING = re.compile(r"\\\\\s*\[-?[0-9.]{1,6}\s*(?:pt|em|ex|mm|cm)\]")
 _MEANINGLESS_SPACE = re.compile(
     r"(?<![0-9]) (?![A-Za-z])|(?<=[0-9]) (?![0-9A-Za-z])|(?<![A-Za-z0-9]) (?=[A-Za-z])|(?<=[0-9]) (?=[A-Za-z])"

@@ -145,6 +145,7 @@ def test_functions_have_a_name_that_rules_load():
     ],
 )
 def test_mistakes_raise_the_sentence_of_the_command(arguments, expected, monkeypatch):
+    monkeypatch.setattr("d3s.pretrained.hub_problem", lambda endpoint: "offline")
     arguments = {"model": "tiny:precedence", "problems": PROBLEMS} | STEP | arguments
     with pytest.raises(d3s.UserError) as refused:
         d3s.train(**arguments)

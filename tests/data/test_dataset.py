@@ -10,9 +10,8 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import encode_problems, read_problems
 from d3s.data.decontamination import decontaminate
-from d3s.data.problems import Problem
 from d3s.tiny import byte_tokenizer
-from tests.helpers.data_files import write_rows
+from tests.helpers.data_files import problem, write_rows
 
 TOKENIZER = byte_tokenizer()
 
@@ -137,10 +136,6 @@ def test_rewards_fit_the_answers(make_config, tmp_path):
 
 
 # --- decontamination --------------------------------------------------------------------------------------------------
-
-
-def problem(text, name="p"):
-    return Problem(name, text, "1", "unit")
 
 
 def test_equal_texts_and_shared_ngrams_are_removed():

@@ -8,16 +8,12 @@ from tokenizers.processors import TemplateProcessing
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
 from d3s.data.demonstrations import encode_demonstrations
-from d3s.data.problems import Problem
 from d3s.data.prompts import INSTRUCTION, TEMPLATES, ChatOptions, encode_prompts, render_prompt, resolve_template
 from d3s.tiny import byte_tokenizer
 from tests.helpers.chat_templates import LLAMA_LIKE, QWEN3_LIKE, USER_ONLY, qwen3_prompt
+from tests.helpers.data_files import problem
 
 TOKENIZER = byte_tokenizer()
-
-
-def problem(text, name="p"):
-    return Problem(name, text, "1", "unit")
 
 
 @given(st.text(max_size=60), st.sampled_from(sorted(TEMPLATES)))

@@ -14,6 +14,7 @@ from d3s.commands.eval import parse_arguments, parse_template_arguments
 from d3s.commands.evaluate import main, open_engine
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
+from d3s.shapes import SHIPPED
 from d3s.tracking.run_directory import lock_run_directory
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 from tests.helpers.command_line import complete, finish, lines, start, wait_for
@@ -149,9 +150,12 @@ def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, ex
 
 
 def test_half_precisions_leave_equal_room(base, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("d3s.commands.evaluate.find_shape", lambda path: SHIPPED["Qwen/Qwen2.5-Math-1.5B"])
+    monkeypatch.setattr("d3s.commands.evaluate.free_memory", lambda: 2**36)
     monkeypatch.setattr("d3s.commands.evaluate.build_engine", lambda path, rollout, **_: rollout.kv_cache_gb)
-    whole, half, other = (open_engine(base, "vllm", f"{kind}", 64, 0) for kind in ("float32", "float16", "bfloat16"))
-    assert half == other <= whole
+    whole, half, other = (open_engine(base, "vllm", kind, 128, 0) for kind in ("float32", "float16", "bfloat16"))
+    assert half == other == whole / 2
 
 
 def test_chat_options_are_part_of_the_settings(base, tmp_path):

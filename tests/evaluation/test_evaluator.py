@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import VERIFIER
-from d3s.evaluation.evaluator import evaluate, evaluate_on_ranks, evaluate_to_files
+from d3s.evaluation.evaluator import evaluate_on_ranks, evaluate_to_files
+from d3s.evaluation.results import EvalResult, summarize
 from d3s.evaluation.sampling import Sampling, make_requests, sample_responses
 from d3s.reward import scorers
 from d3s.rollout.engine import SamplingParams
@@ -25,8 +26,19 @@ SAMPLING = Sampling(n=8, max_tokens=50)
 COUNTDOWN = "d3s.data.synthetic:countdown_reward"
 
 
+def evaluate(prompts, sampling: Sampling, data: str) -> EvalResult:
+    """The result of one data set, sampled in one call."""
+    requests, groups = make_requests(data, prompts, exact_score), {}
+
+    def add(request, group):
+        groups[request.index] = group
+
+    sample_responses(ScriptedEngine(), TOKENIZER, requests, sampling, add, lambda *_: None)
+    return summarize([groups[request.index] for request in requests], data, (1, 4))
+
+
 def test_results_match_the_scripted_responses():
-    result = evaluate(ScriptedEngine(), exact_score, TOKENIZER, make_prompts(40), SAMPLING, ks=(1, 4), data="unit")
+    result = evaluate(make_prompts(40), SAMPLING, "unit")
     digits = [[scripted_digit(rollout_seed(0, "eval/unit", p * 8 + i)) for i in range(8)] for p in range(40)]
     correct = [row.count(2) for row in digits]
     record = result.record()
@@ -131,7 +143,7 @@ def test_ranks_give_the_results_of_one_process(monkeypatch, ranks, tensor_parall
     assert len(gathered) == 13  # every problem is reported by one rank
     assert len(set.union(*sampled)) == 13 * 4 and sum(map(len, sampled)) == 13 * 4 * tensor_parallel
     for result, (name, prompts) in zip(results, tests.items(), strict=True):
-        alone = evaluate(ScriptedEngine(), exact_score, TOKENIZER, prompts, sampling, ks=(1, 4), data=name)
+        alone = evaluate(prompts, sampling, name)
         assert result == replace(alone, reward=VERIFIER)
 
 

@@ -1,4 +1,4 @@
-"""Write rows in each format of data files."""
+"""Problems, and rows written in each format of data files."""
 
 import csv
 import json
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+
+from d3s.data.problems import Problem
 
 
 def write_rows(path: Path, rows: list[dict]) -> str:
@@ -22,3 +24,8 @@ def write_rows(path: Path, rows: list[dict]) -> str:
     else:
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     return str(path)
+
+
+def problem(text: str, name: str = "p") -> Problem:
+    """A problem with the answer 1."""
+    return Problem(name, text, "1", "unit")

@@ -102,6 +102,13 @@ def sampled_gap(engine, path) -> float:
     return logprob_gap(rollouts, path)
 
 
+def assert_ends(engine, monkeypatch) -> None:
+    """Stop tokens that are not the tokenizer's end responses, and so does the length of the model."""
+    stops = [175, 37]
+    monkeypatch.setattr(engine, "stop_token_ids", stops)
+    assert_whole(engine.generate(PROMPTS, 8, SamplingParams(max_tokens=1000), list(range(32))), 1000, stops)
+
+
 def assert_stops(engine, tokenizer, limit: int) -> None:
     """Responses with stop texts are those without them, cut where their decoded text first contains one of them."""
     engine.stop = []

@@ -6,10 +6,10 @@ from d3s.config.load import load_config
 from d3s.tracking.tracker import Tracker
 
 
-def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, console: bool = False) -> Tracker:
+def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0) -> Tracker:
     """The tracker of a run in this directory."""
     config = load_config([], [f"train.output_dir={directory}", f"train.steps={steps}", *overrides])
-    return Tracker(config, resume_step, console=console)
+    return Tracker(config, resume_step)
 
 
 def metrics(step: int, **changes: float) -> dict:

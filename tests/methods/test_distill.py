@@ -17,11 +17,11 @@ from d3s.reference import open_reference, require_use
 from d3s.selector import Selector
 from d3s.tiny import byte_tokenizer
 from tests.helpers.actors import make_actor, make_batch, update
-from tests.helpers.configs import ROOT
 from tests.helpers.models import save_random_model
 from tests.helpers.reference import load_reference, response_entropies, response_logprobs, vocabulary_logprobs
 from tests.helpers.rounding import assert_same_gradients
 from tests.helpers.subsets import seeded
+from tests.helpers.training import train
 
 DISTILL, TEACHER = "d3s.methods.distill:distill", "loss.reference=teacher"
 
@@ -157,10 +157,8 @@ def test_a_reference_that_nothing_reads_is_refused(use):
 
 @pytest.mark.parametrize("overlay", ["distill", "distill_gap", "distill_tip"])
 def test_overlays_refuse_a_missing_teacher(overlay, tied_model, tmp_path):
-    from tests.helpers.training import train
-
-    with pytest.raises(UserError, match=r"^runs/teacher/model: no such directory"):
-        train(tied_model, tmp_path, [str(ROOT / f"configs/method/{overlay}.yaml")])
+    with pytest.raises(UserError, match=f"^{tmp_path}/absent: no such directory"):
+        train(tied_model, tmp_path, [f"configs/method/{overlay}.yaml"], [f"loss.reference={tmp_path}/absent"])
 
 
 def test_weight_out_of_range_is_refused():

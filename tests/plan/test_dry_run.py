@@ -86,6 +86,14 @@ def test_rows_say_what_options_do(words, rows):
     assert all(row in text for row in rows), text
 
 
+@pytest.fixture
+def bare_machine(monkeypatch):
+    """A machine without a GPU and without a model of the hub."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("bare_machine")
 @pytest.mark.parametrize("file", REAL, ids=lambda path: path.stem)
 def test_real_models_fit_as_their_comments_state(file):
     config, text = load_config([file]), plan(file)
@@ -108,7 +116,7 @@ def test_unknown_lora_layers_are_refused(name, tied_model):
         plan(*SMALL, *words, "lora.targets=[q_prj]")
 
 
-def test_lora_fits_7b_on_one_gpu(monkeypatch):
+def test_lora_fits_7b_on_one_gpu(bare_machine, monkeypatch):
     """The plan has no ZeRO-3, under which a run would be refused."""
     files = [ROOT / "configs/qwen2.5-math-7b.yaml", ROOT / "configs/lora.yaml"]
     text = plan(*files)
@@ -123,7 +131,7 @@ def test_lora_fits_7b_on_one_gpu(monkeypatch):
         plan(*files)
 
 
-def test_launch_that_fits_is_named(monkeypatch):
+def test_launch_that_fits_is_named(bare_machine, monkeypatch):
     """A 32 B model fits eight GPUs of 80 GB only with offload; a model of 300 B fits neither."""
     for layers, named in ((60, "zero3_8gpu_offload.yaml"), (600, None)):
         shape = ModelShape(6144, layers, 48, 8, 128, 24_576, 152_064)

@@ -17,6 +17,7 @@ from tests.helpers.rollouts import (
     actor_of,
     actor_statistics,
     assert_depends_on_seed,
+    assert_ends,
     assert_statistics,
     assert_stops,
     assert_whole,
@@ -76,9 +77,7 @@ def test_entropies_are_returned_only_on_request(engine):
 
 
 def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
-    stops = [175, 37]  # not the tokenizer's
-    monkeypatch.setattr(engine, "stop_token_ids", stops)
-    assert_whole(engine.generate(PROMPTS, 8, SamplingParams(max_tokens=1000), list(range(32))), 1000, stops)
+    assert_ends(engine, monkeypatch)
 
 
 @torch.no_grad()

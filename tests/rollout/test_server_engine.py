@@ -18,6 +18,7 @@ from tests.helpers.rollouts import (
     PROMPTS,
     actor_of,
     assert_depends_on_seed,
+    assert_ends,
     assert_stops,
     assert_whole,
     engine_of,
@@ -65,9 +66,7 @@ def test_server_logprobs_match_actor(engine, tied_model):
 
 
 def test_stop_tokens_and_model_length_end_responses(engine, monkeypatch):
-    stops = [175, 37]  # not the tokenizer's
-    monkeypatch.setattr(engine, "stop_token_ids", stops)
-    assert_whole(engine.generate(PROMPTS, 8, SamplingParams(max_tokens=1000), list(range(32))), 1000, stops)
+    assert_ends(engine, monkeypatch)
 
 
 def test_top_p_of_one_token_is_greedy(engine, tied_model):
@@ -142,7 +141,7 @@ def test_run_resumes_after_a_server_is_killed(address, own_engine, tied_model, t
     complete([*options, f"rollout.servers=[{address}]"], "zero3")
     assert_same_training(folder, own_engine, tied_model)
     assert all(step["policy/entropy"] is None for step in lines(folder / "metrics.jsonl"))
-    assert not (folder / "weights").exists()
+    assert not (folder / "server_weights").exists()
 
 
 def test_tensor_parallel_run_matches_one_process(own_engine, tied_model, tmp_path):

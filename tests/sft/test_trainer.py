@@ -27,7 +27,7 @@ def trainer(tied_model, tmp_path):
     ]  # fmt: skip
 
     def make(*overrides):
-        made.append(SftTrainer(load_config(["configs/sft.yaml"], [*settings, *overrides]), str))
+        made.append(SftTrainer(load_config(["configs/sft.yaml"], [*settings, *overrides])))
         return made[-1]
 
     yield make

@@ -16,7 +16,7 @@ from tests.helpers.training_steps import metrics, sample, tracker
 def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
     """Evaluations are ordered by k; an interval may be missing."""
     evaluation = {"step": 0, "data": "sums", "pass@16": 0.875, "pass@2": 0.25, "pass@2_ci": [0.2, 0.3]}
-    with tracker(tmp_path, 100, console=True) as log:
+    with tracker(tmp_path, 100) as log:
         log.log_eval(evaluation | {"pass@1": 0.125, "pass@1_ci": [0.2, None]})
         for step in range(1, 101):
             log.log(metrics(step, completion__truncated=0.25 * (step == 100)))
@@ -36,7 +36,7 @@ def test_run_outlives_its_reader(tmp_path, output, monkeypatch):
     def log_steps(_):
         os.close(reader)
         with open(writer, "w") as sys.stdout, open(2, "w", closefd=False) as sys.stderr:
-            with tracker(tmp_path, 20, console=True) as log:
+            with tracker(tmp_path, 20) as log:
                 for step in range(1, 21):
                     time.sleep(0.05)
                     log.log(metrics(step))
@@ -76,7 +76,7 @@ def test_sudden_end_leaves_a_usable_terminal(monkeypatch):
 
 def test_model_output_cannot_control_the_terminal(tmp_path, capsys):
     hostile = "\x1b[2J\x1b]0;owned\x07 [bold red]x[/] \u202egnp.exe \ud800"
-    with tracker(tmp_path, 1, console=True) as log:
+    with tracker(tmp_path, 1) as log:
         log.log_samples(1, [sample(1, hostile)])
         log.log(metrics(1, reward__mean=0.0, reward__std=0.0))
         log.decide(1, "schedule.follow", f"decided {hostile}")

@@ -11,21 +11,9 @@ from benchmarks.verifier.generated_answers import KINDS, generated_answers
 from benchmarks.verifier.hostile_answers import close_numbers, math_verify_false_positives
 from d3s.verifier.conventions import with_common_letters
 from d3s.verifier.equivalence import equivalent
-from d3s.verifier.extraction import extract
-from d3s.verifier.latex import UnreadableError
 from d3s.verifier.normalize import LONGEST_ANSWER, compact, normalize
-from d3s.verifier.symbolic import equal_formulas
 from d3s.verifier.verdict import MAX_UNORDERED, Comparison, Verdict, all_of, any_of, undecided
-
-
-def are_equal(gold: str, answer: str) -> bool:
-    """Decide as a worker does, in this process."""
-    extracted = extract(rf"\boxed{{{answer}}}")
-    try:
-        return extracted is not None and all(equivalent(gold, text, equal_formulas) for text in extracted)
-    except UnreadableError:
-        return False
-
+from tests.helpers.verdicts import are_equal
 
 EQUAL = {  # gold answer: equal answers
     r"\frac{1}{6}": (r"0.1\overline{6}", "0.1(6)", r"0.1666\ldots", "0.166666666666667"),

@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.verifier.competition_answers import competition_answers
 from benchmarks.verifier.generated_answers import generated_answers
-from d3s.verifier.equivalence import equivalent
-from d3s.verifier.extraction import extract
-from d3s.verifier.latex import UnreadableError
-from d3s.verifier.symbolic import equal_formulas
+from tests.helpers.verdicts import are_equal
 
 CASES = [
     (case.gold, case.answer)
@@ -57,15 +54,6 @@ LAYOUTS: list[Layout] = (
 RESPONSES = [r"\boxed{%s}", r"$$\boxed{%s}$$", r"\[\boxed{%s}.\]", r"So \(\,\boxed{ %s }\,\).", r"$\boxed {%s}$~"]
 
 
-def verdict(gold: str, answer: str, response: str = r"\boxed{%s}") -> bool:
-    """Decide as a worker does, in this process."""
-    extracted = extract(response % answer)
-    try:
-        return extracted is not None and all(equivalent(gold, text, equal_formulas) for text in extracted)
-    except UnreadableError:
-        return False
-
-
 @settings(max_examples=400)
 @given(
     st.sampled_from(CASES),
@@ -73,7 +61,7 @@ def verdict(gold: str, answer: str, response: str = r"\boxed{%s}") -> bool:
     st.lists(st.sampled_from(LAYOUTS), min_size=1, max_size=3),
     st.sampled_from(RESPONSES),
 )
-def test_layout_never_changes_a_verdict(
+def test_layout_never_changes_the_verdict(
     case: tuple[str, str], of_gold: list[Layout], of_answer: list[Layout], response: str
 ) -> None:
     """A right answer stays right, a wrong one wrong, whatever layout stands at the ends and inside of either side."""
@@ -82,4 +70,4 @@ def test_layout_never_changes_a_verdict(
         gold = layout(gold)
     for layout in of_answer:
         answer = layout(answer)
-    assert verdict(gold, answer, response) == verdict(*case), (case, gold, answer)
+    assert are_equal(gold, answer, response) == are_equal(*case), (case, gold, answer)

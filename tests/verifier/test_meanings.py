@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.verifier.test_equivalence import are_equal
+from tests.helpers.verdicts import are_equal
 
 # gold answer: (equal answers, unequal answers)
 COUNTS = {
