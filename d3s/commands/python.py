@@ -148,7 +148,12 @@ def evaluate(
     silence_libraries()
     from d3s.commands.evaluate import main
 
-    output = main(args, Console())
+    before = set(os.environ)
+    try:
+        output = main(args, Console())
+    finally:
+        for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:  # set for vLLM; a next run would seem one of several
+            os.environ.pop(name, None)
     return Evaluation(output, json.loads((output / "summary.json").read_text())["results"])
 
 

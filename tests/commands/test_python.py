@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from d3s.commands.eval import parse_arguments
 from d3s.commands.evaluate import main
 from d3s.config.load import load_config
 from d3s.rewards.given import name_function
+from d3s.rollout import build_engine
 from d3s.rules import load_object
 from tests.helpers import rewards
 from tests.helpers.command_line import lines
@@ -48,8 +50,14 @@ def test_import_loads_nothing():
     assert done.stdout.split("\n")[:2] == ["set()", "False True"]
 
 
+def engine_beside_a_launcher(*arguments, **options):
+    """An engine that sets what vLLM's reads of a launcher."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    return build_engine(*arguments, **options)
+
+
 @pytest.mark.slow
-def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
+def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, monkeypatch):
     """With a lambda, of which the configuration names the place in this process."""
     run = d3s.train(
         tied_model, PROBLEMS, [lambda response: float(len(response) % 2), ("boxed", 0.5)], kind="gspo", **STEP
@@ -71,7 +79,10 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path):
         2,
     ) and "pass@2" in evaluation.results[0]
 
-    evaluation = d3s.evaluate(run.model, PROBLEMS, reward=rewards.even_length, **SAMPLED)
+    with monkeypatch.context() as patched:
+        patched.setattr("d3s.commands.evaluate.build_engine", engine_beside_a_launcher)
+        evaluation = d3s.evaluate(run.model, PROBLEMS, reward=rewards.even_length, **SAMPLED)
+    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & os.environ.keys()  # else the next run would be one of several
     path = write_rows(tmp_path / "problems.jsonl", PROBLEMS)
     words = "--engine transformers --max-tokens 6 --n 2 --template plain --stop 1 2 --reward"
     arguments = ["--model", str(run.model), "--data", path, *words.split(), "tests.helpers.rewards:even_length"]
