@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from d3s.common import UserError
+from d3s.flops import FAMILIES
 from d3s.packing import MicroBatch
 from d3s.pretrained import attention_only, load_model, read_config
 
@@ -84,6 +85,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each sequence of a packed row; query [1, heads, L, dim], result [1, L, heads, dim].
 
+    With a `sliding_window` a token attends to that many, itself included.
+
     Raises UserError for attention with sinks or soft-capped scores, which its kernels lack.
 
     In half precision on a GPU the variable-length flash kernel needs no padding. Query, key and value are cast for it,
@@ -94,14 +97,15 @@ def packed_attention(
         raise UserError(
             "model.name: got attention with sinks or capped scores, expected plain attention; use another model"
         )
-    scale = options.get("scaling")
+    scale, window = options.get("scaling"), options.get("sliding_window")
+    window = window if window and window < layout.longest else 0
     grouped = query.shape[1] != key.shape[1]
     if layout.flash:
         q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
         if layout.pad is not None:
             q, k, v = (x.index_select(0, layout.pad) for x in (q, k, v))
         ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
-        out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), scale=scale, enable_gqa=grouped)
+        out = varlen_attn(q, k, v, *ends, window_size=(window - 1, 0), scale=scale, enable_gqa=grouped)  # -1: all
         return (out if layout.unpad is None else out.index_select(0, layout.unpad))[None], None
 
     def as_rows(x: Tensor) -> Tensor:  # [1, heads, L, dim] -> [S, heads, longest, dim]
@@ -109,7 +113,10 @@ def packed_attention(
         return rows.unflatten(1, layout.pad.shape).transpose(0, 1)
 
     q, k, v = as_rows(query), as_rows(key), as_rows(value)
-    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
+    mask = None
+    if window:
+        mask = torch.ones(layout.longest, layout.longest, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+    out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=scale, enable_gqa=grouped)
     return out.transpose(1, 2).flatten(0, 1).index_select(0, layout.unpad)[None], None
 
 
@@ -297,7 +304,7 @@ class Policy(nn.Module):
         """Load the model at `path` (safetensors).
 
         Args:
-            max_length: tokens of the longest prompt plus response; beyond an attention window rows are padded.
+            max_length: tokens of the longest prompt plus response; beyond some families' windows rows are padded.
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
@@ -312,6 +319,7 @@ class Policy(nn.Module):
         window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it applies to every layer
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         reached = bool(window) and window < max_length and "sliding_attention" in layers
+        reached = reached and config.model_type not in FAMILIES  # whose layers tell packed_attention their window
         AttentionInterface.register("d3s_packed", packed_attention)
         self.lm = load_model(path, dtype=dtype, attn_implementation="d3s_packed")
         # Right-padded rows are exact for all that is causal: attention and its windows, recurrent layers, convolutions.

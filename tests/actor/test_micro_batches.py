@@ -86,7 +86,7 @@ def test_failure_in_any_micro_batch_is_repeated(gqa_model, place, number):
 
 def test_padding_counts_where_rows_are_padded(tmp_path):
     """In micro-batches of 30 tokens, of a model whose attention has a window."""
-    seen, model = [], save_architecture("mistral", tmp_path)
+    seen, model = [], save_architecture("exaone4", tmp_path)
     actor, batch = make_actor(model, *budgeted(30)), make_batch([(6, 1), (6, 7), (6, 1), (9, 20), (9, 2)])
     batch.selected[:] = True
     actor.lm.base_model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape[:2]))

@@ -227,11 +227,13 @@ KERNELS: dict[Any, Callable] = {aten.mm.dtype: widening_product}
 def flash_attention(q, k, v, cu_q, cu_k, longest_q, longest_k, *, window_size, scale, enable_gqa=False) -> Tensor:
     """torch.nn.attention.varlen.varlen_attn as d3s calls it; it refuses what the kernel refuses."""
     assert {x.dtype for x in (q, k, v)} <= {torch.float16, torch.bfloat16} and cu_q.dtype == torch.int32
-    assert window_size == (-1, 0) and cu_q is cu_k and cu_q.is_cuda
+    assert window_size[0] >= -1 and window_size[1] == 0 and cu_q is cu_k and cu_q.is_cuda
     sizes = cu_q.numbers.diff().tolist()
     assert sum(sizes) == len(q) == len(k) and max(sizes) == longest_q == longest_k
     parts = zip(*(x.transpose(0, 1)[None].split(sizes, dim=2) for x in (q, k, v)))
-    outs = [F.scaled_dot_product_attention(*p, is_causal=True, scale=scale, enable_gqa=enable_gqa) for p in parts]
+    reach = window_size[0] if window_size[0] >= 0 else longest_q
+    masks = [torch.ones(n, n, dtype=torch.bool, device=q.device).tril().triu(-reach) for n in sizes]
+    outs = [F.scaled_dot_product_attention(*p, m, scale=scale, enable_gqa=enable_gqa) for p, m in zip(parts, masks)]
     return torch.cat(outs, dim=2)[0].transpose(0, 1)
 
 
