@@ -261,10 +261,10 @@ its CPU kernel at startup, and does not repack them when weights are reloaded. T
 
 Other architectures are untested. An architecture is accepted if its logits are `lm_head(trunk(ids))`, scaled or
 soft-capped; the check after every weight sync then shows whether engine and actor agree. Attention runs on packed
-sequences, of Llama, Mistral, Qwen and Gemma 3 also beyond their windows; models with recurrent layers, convolutions,
-capped attention scores or another attention window that a prompt and its response exceed run on right-padded rows, in
-which no sequence sees another. The responses of mistral, ministral,
-gemma2, gemma3_text, gemma4_text, olmo3 and exaone4 exceed a window of 8 tokens here. With such a window of cohere2 vLLM
+sequences. Models with recurrent layers, convolutions, capped attention scores or an attention window that a prompt and
+its response exceed run on right-padded rows, in which no sequence sees another; Mistral, Qwen and Gemma 3 stay packed
+beyond their windows. The responses of mistral, ministral, gemma2, gemma3_text, gemma4_text, olmo3 and exaone4 exceed a
+window of 8 tokens here. With such a window of cohere2 vLLM
 differs by 0.3. vLLM rounds the constants of Apertus's activation to bfloat16, so in float32 it differs, and its qwen3_5
 needs a torchvision, which the CPU installation replaces by an empty package. No architecture was tested on a GPU or in
 half precision.

@@ -173,7 +173,7 @@ def first_of_node_first(accelerator: Accelerator) -> Iterator[bool]:
     keys = [f"first of node {i} is done" for i in range(nodes)]  # torchrun and accelerate number the nodes
     store = torch.distributed.distributed_c10d._get_default_store().clone() if accelerator.num_processes > 1 else None
     if store and not first:
-        store.wait(keys[node : node + 1], timedelta(days=365))
+        store.wait([keys[node]], timedelta(days=365))
     yield first
     if store and first:
         store.set(keys[node], "")

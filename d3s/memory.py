@@ -74,7 +74,7 @@ class Placement:
 #   half                  12 d +  6 q + 4 v +  8 f + 14 r    each adapter saves the output of its A
 # The norms of queries and keys (Qwen3, Gemma 3), and Gemma 3's other two of the residual stream, save 8 bytes a number:
 # input and normalized input in float32. Qwen3's normalized input in half precision has 2, a frozen norm saves none.
-# Under ZeRO-3 in half precision that of all of Gemma 3's norms is in float32, 4 d more.
+# Under ZeRO-3 in half precision the first two norms of Gemma 3 save float32 as well, 4 d more.
 # A recomputed layer saves its input (d numbers), and all of the above while the backward pass is in it. The recomputed
 # layers are the first ones: when the backward pass comes to them, the others have released what they saved.
 def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int, zero3: bool, rank: int = 0) -> int:

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from d3s.common import UserError
-from d3s.flops import FAMILIES
 from d3s.packing import MicroBatch
 from d3s.pretrained import attention_only, load_model, read_config
 
@@ -25,6 +24,7 @@ from d3s.pretrained import attention_only, load_model, read_config
 # far fewer rows, reading the weight would dominate the matrix product.
 CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
 FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
+WINDOWED = ("gemma3_text", "mistral", "qwen2", "qwen3")  # model types whose layers tell packed_attention their window
 
 
 # --- attention over packed sequences ---------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Causal attention inside each sequence of a packed row; query [1, heads, L, dim], result [1, L, heads, dim].
 
-    With a `sliding_window` a token attends to that many, itself included.
+    A token attends to the last `sliding_window` tokens, itself included, or to all before it.
 
     Raises UserError for attention with sinks or soft-capped scores, which its kernels lack.
 
@@ -304,7 +304,8 @@ class Policy(nn.Module):
         """Load the model at `path` (safetensors).
 
         Args:
-            max_length: tokens of the longest prompt plus response; beyond some families' windows rows are padded.
+            max_length: tokens of the longest prompt plus response; beyond an attention window rows are padded, unless
+                the model is one of WINDOWED.
             gradient_checkpointing: recompute activations in the backward pass: of all layers, or of the first ones.
             head_dtype: "float32" keeps logits in float32 in half precision; see model.head_dtype.
             dtype: of the weights; those that are trained need float32.
@@ -319,7 +320,7 @@ class Policy(nn.Module):
         window = getattr(config, "sliding_window", None)  # without layer_types (Mistral) it applies to every layer
         layers = set(getattr(config, "layer_types", None) or ["sliding_attention"])
         reached = bool(window) and window < max_length and "sliding_attention" in layers
-        reached = reached and config.model_type not in FAMILIES  # whose layers tell packed_attention their window
+        reached = reached and config.model_type not in WINDOWED
         AttentionInterface.register("d3s_packed", packed_attention)
         self.lm = load_model(path, dtype=dtype, attn_implementation="d3s_packed")
         # Right-padded rows are exact for all that is causal: attention and its windows, recurrent layers, convolutions.
