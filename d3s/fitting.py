@@ -68,7 +68,7 @@ def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements:
     tokens = train.max_tokens_per_microbatch or max(MICROBATCH, longest)
 
     def sized(tokens: int) -> Config:
-        return config.model_copy(update={"train": train.model_copy(update={"max_tokens_per_microbatch": tokens})})
+        return config.updated(train={"max_tokens_per_microbatch": tokens})
 
     def room(planned: Config) -> int:
         return int(FITS * free) - phase_peak(planned, shape, place, chunk_elements)
@@ -80,7 +80,7 @@ def fit_cpu(config: Config, shape: ModelShape, place: Placement, chunk_elements:
         sequences = min(rollout.max_num_seqs, train.prompts_per_step * rollout.num_generations)
         length, left = options.max_prompt_length + rollout.max_completion_length, CPU_CACHE + room(planned)
         cache = choose_cache(shape, BYTES[config.model.dtype], sequences, length, left)
-        planned = planned.model_copy(update={"rollout": rollout.model_copy(update={"kv_cache_gb": cache / GB})})
+        planned = planned.updated(rollout={"kv_cache_gb": cache / GB})
     return planned
 
 
@@ -93,12 +93,6 @@ def require_states(config: Config, shape: ModelShape, place: Placement, free: in
             f"model.name: got weights, gradients and optimizer states of {needed / GB:.1f} GB, expected at most the "
             f"{free / GB:.1f} GB of free memory; use a smaller model, lora.rank, or a machine with more"
         )
-
-
-def with_recomputation(config: Config, chosen: bool | int) -> Config:
-    """A copy with this value of model.gradient_checkpointing."""
-    model = config.model.model_copy(update={"gradient_checkpointing": chosen})
-    return config.model_copy(update={"model": model})
 
 
 def choose_recomputation(
@@ -123,14 +117,14 @@ def choose_recomputation(
             )
         return config
     if not (gpu and shape):
-        return with_recomputation(config, gpu > 0)
+        return config.updated(model={"gradient_checkpointing": gpu > 0})
     engine = engine_bytes(config, shape, gpu)
     for layers in range(shape.layers):
-        planned = with_recomputation(config, layers)
+        planned = config.updated(model={"gradient_checkpointing": layers})
         parts = memory(planned, shape, place, chunk_elements)
         if peaks(parts, engine, engine_sleeps(config, gpu), place.zero3)["update"] <= FITS * free:
             return planned
-    return with_recomputation(config, shape.layers)
+    return config.updated(model={"gradient_checkpointing": shape.layers})
 
 
 def fit_recomputation(config: Config, model: str, accelerator: Accelerator, microbatch: int | None = None) -> Config:
@@ -152,14 +146,13 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator, micr
 
     device = accelerator.device.type
     if microbatch and not config.train.max_tokens_per_microbatch:
-        train = config.train.model_copy(update={"max_tokens_per_microbatch": microbatch})
-        config = config.model_copy(update={"train": train})
+        config = config.updated(train={"max_tokens_per_microbatch": microbatch})
     if device == "cpu":
         config = _fit_here(config, model, accelerator)
     free, gpu = torch.cuda.mem_get_info() if device == "cuda" else (0, 0)
     planned = choose_recomputation(config, find_shape(model), launched(), CHUNK_ELEMENTS[device], gpu, free)
     chosen = all_gather_objects([planned.model.gradient_checkpointing], accelerator)
-    return with_recomputation(config, max(chosen))
+    return config.updated(model={"gradient_checkpointing": max(chosen)})
 
 
 def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
@@ -177,6 +170,4 @@ def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
             )
     chosen = [(config.train.max_tokens_per_microbatch or 0, config.rollout.kv_cache_gb or 0.0)]
     tokens, cache = (min(values) for values in zip(*all_gather_objects(chosen, accelerator)))
-    train = config.train.model_copy(update={"max_tokens_per_microbatch": tokens or None})
-    rollout = config.rollout.model_copy(update={"kv_cache_gb": cache or None})
-    return config.model_copy(update={"train": train, "rollout": rollout})
+    return config.updated(train={"max_tokens_per_microbatch": tokens or None}, rollout={"kv_cache_gb": cache or None})

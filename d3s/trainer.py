@@ -110,7 +110,7 @@ class Trainer(StopSignals):
         self.selector, self.passes = Selector(config.selector, config.reward), planned_passes(config)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
-        sized = config.model_copy(update={"data": config.data.model_copy(update={"max_prompt_length": longest})})
+        sized = config.updated(data={"max_prompt_length": longest})
         fitted = fit_recomputation(sized, model, self.accelerator, began.get("microbatch"))
         make_directory(self.run)
         self.engine = build_engine(

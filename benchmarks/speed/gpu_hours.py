@@ -88,8 +88,7 @@ def generation_seconds(responses: float, column: Column) -> float:
 
 def update_seconds(config: Config, column: Column, step: int, passes: int) -> float:
     """Seconds of one card for the update of a step with this number of forward passes before it."""
-    rollout = config.rollout.model_copy(update={"max_completion_length": round(column.length)})
-    mean = config.model_copy(update={"rollout": rollout})
+    mean = config.updated(rollout={"max_completion_length": round(column.length)})
     work = config_work(mean, find_shape(config.model.name), step, passes)["update"]
     return (work["trunk"] + work["head"]) / (column.mfu * PEAK)
 

@@ -6,7 +6,7 @@ merges files and overrides into a Config, and d3s/config/checks.py validates com
 # ruff: noqa: RUF012 (pydantic copies the defaults that are lists)
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -374,3 +374,8 @@ class Config(Section):
     checkpoint: CheckpointConfig = CheckpointConfig()
     tracker: TrackerConfig = TrackerConfig()
     sft: SftConfig = SftConfig()
+
+    def updated(self, **sections: dict[str, Any]) -> Self:
+        """A copy with other values of options, such as train={"steps": 3}, which are not checked."""
+        changed = {name: getattr(self, name).model_copy(update=values) for name, values in sections.items()}
+        return self.model_copy(update=changed)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from d3s.common import UserError
+from d3s.pretrained import hub_problem
 
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 Row = tuple[str, dict[str, Any]]  # location (file and line, for error messages), fields
@@ -121,11 +122,8 @@ def _offline_unless_hub_answers() -> Iterator[None]:
 
     constants = huggingface_hub.constants
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    if not any(before):
-        try:
-            huggingface_hub.get_session().head(constants.ENDPOINT, timeout=5)
-        except Exception:  # of whichever HTTP library the hub's client uses
-            constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if not any(before) and hub_problem(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         yield
     finally:

@@ -87,8 +87,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     if shape is None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
-        prompts = config.data.model_copy(update={"max_prompt_length": longest})
-        parts += _memory_part(config.model_copy(update={"data": prompts}), shape, place)
+        parts += _memory_part(config.updated(data={"max_prompt_length": longest}), shape, place)
     for part in [*parts, _files(config, shape, place)]:
         console.print(part, highlight=False)
     for note in notes(config, place):

@@ -146,8 +146,8 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
     if any(map(is_hub_name, (*data.weights, *data.decontaminate))):
         rows.append(("data", f"{data.label}, template {data.template}, read when the run starts"))
     else:
-        local = config.eval.model_copy(update={"data": [source for source in tests if not is_hub_name(source)]})
-        problems = read_problems(config.model_copy(update={"eval": local}))
+        local = [source for source in tests if not is_hub_name(source)]
+        problems = read_problems(config.updated(eval={"data": local}))
         attempt_rewards(config, problems)
         count = len(problems.train)
         sizes = {name: len(questions) for name, questions in problems.tests.items()}

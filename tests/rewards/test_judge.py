@@ -20,7 +20,8 @@ from tests.helpers.fake_server import answering_server
 
 HERE = f"{__name__}:"
 ROW = {"problem": "what is 3+4?", "level": 2}
-RELEASED, CLOSED = threading.Event(), []  # hanging calls return once it is set; objects that were closed
+RELEASED = threading.Event()  # hanging calls return once it is set
+CLOSED, CALLS = [], []  # objects that were closed; what `waits` did
 
 
 def two(response, answer):
@@ -67,6 +68,13 @@ def exits(response, answer):
 
 def slow(response, answer):
     time.sleep(0.2)
+    return 1
+
+
+def waits(response, answer):
+    CALLS.append(f"{response} begins")
+    RELEASED.wait(5)
+    CALLS.append(f"{response} ends")
     return 1
 
 
@@ -200,10 +208,12 @@ def test_functions_of_groups_see_all_responses(make):
 
 def test_a_function_is_called_once_at_a_time_in_order(make):
     """In a thread of its own, so that a slow call does not hold up the caller."""
-    judge, started = make("slow"), time.monotonic()
-    futures = [judge.submit("r", "a") for _ in range(3)]
-    assert time.monotonic() - started < 0.15 and not futures[0].done()
-    assert [f.result(5).total for f in futures] == [1, 1, 1] and time.monotonic() - started >= 0.6
+    judge = make("waits")
+    futures = [judge.submit(response, "a") for response in "xyz"]
+    assert not futures[0].done()
+    RELEASED.set()
+    assert [f.result(5).total for f in futures] == [1, 1, 1]
+    assert CALLS == ["x begins", "x ends", "y begins", "y ends", "z begins", "z ends"]
 
 
 @pytest.mark.parametrize(
