@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import sys
+import time
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 NOTHING_TRAINED = 3  # the exit code of a run without a trained token
+
+
+RANK_0_S = 2  # time for rank 0 to report a mistake, after which a launcher ends the others
 
 
 class UserError(Exception):
@@ -32,6 +36,8 @@ def exit_code(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
+        if os.environ.get("RANK", "0") != "0":
+            time.sleep(RANK_0_S)
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) or error.filename is None:
@@ -290,7 +296,7 @@ def _visible(character: str) -> str:
 
 def describe(error: BaseException) -> str:
     """What a function raised, as a clause."""
-    return "raised " + short(f"{type(error).__name__}: {error}".removesuffix(": "))
+    return "raised " + short(f"{type(error).__name__}: {error}".removesuffix(": "), 3 * EXCERPT)
 
 
 def shown(value: Any) -> str:
@@ -301,10 +307,10 @@ def shown(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def short(text: str) -> str:
-    """One printable line of at most EXCERPT characters."""
-    line = " ".join(printable(text[: 4 * EXCERPT]).split())
-    return line if len(line) <= EXCERPT else line[: EXCERPT - 1] + "…"
+def short(text: str, most: int = EXCERPT) -> str:
+    """One printable line of at most this many characters."""
+    line = " ".join(printable(text[: 4 * most]).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -132,8 +132,11 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
         return f"as the loss {problem}"
     if logprobs.requires_grad and not loss.requires_grad:
         return "a loss without a gradient; compute it from logprobs, not from logprobs.detach()"
-    wrong = [name for name, value in stats.items() if not isinstance(value, Tensor | Largest)]
-    return f"the statistic {wrong[0]!r}, expected a tensor (a sum over tokens) or Largest(values)" if wrong else None
+    for name, value in stats.items():
+        is_sum = isinstance(value, Largest) or (isinstance(value, Tensor) and value.numel() == 1)
+        if not (is_sum and isinstance(name, str)):
+            return f"the statistic {name!r}, expected a tensor [] (a sum over tokens) or Largest(values) by name"
+    return None
 
 
 def _examples() -> Iterable[dict[str, Any]]:

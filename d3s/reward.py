@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import exp, isfinite
@@ -82,12 +81,13 @@ class RewardFunction:
 
         Raises: UserError if one fails.
         """
-        before = [(rule, deepcopy(rule.state_dict())) for rule in self.objects if rule.has("state_dict")]
+        before = [(rule, rule.state_dict()) for rule in self.objects if rule.has("state_dict")]
         for judge in self._judges.values():
             for problem in problems if judge.own else ():
                 judge.attempt(problem.answer, problem.row)
         self.take_stats()
         for rule, state in before:
+            rule.state_dict()  # whether a checkpoint could keep it after calls
             rule.load_state_dict(state)
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[..., Outcome]:

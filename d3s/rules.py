@@ -16,22 +16,27 @@ load_state_dict(state). Every rank has its own object and calls it alike, so its
 """
 
 import inspect
+import io
 import math
+import pickle
 import pkgutil
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from d3s.common import UserError, describe, short, suggestion
+from d3s.common import UserError, describe, suggestion
 
 if TYPE_CHECKING:  # imported where it is used, as the configuration needs no torch
     import torch
 
 Value = str | Mapping[str, Any]
 ATOMS = {int, float, str, bool, type(None)}  # which no copy is needed of
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 FORMS = "module:function or {rule: NAME, option: value}"
 KINDS = {
     "a class": inspect.isclass,
@@ -156,8 +161,8 @@ class Rule:
             if named[name].default is inspect.Parameter.empty and name not in self.options:
                 hint = "" if inspect.ismethod(self.function) else f"; set it by {{rule: {self.name}, {name}: VALUE}}"
                 raise UserError(
-                    f"{option}: {self.name} needs {name!r}, which is no argument of this rule and has no default; the "
-                    f"arguments are {', '.join(allowed) or 'none'}{hint}"
+                    f"{option}: {self.name} needs {name!r}{suggestion(name, allowed)}, which is no argument of this "
+                    f"rule and has no default; the arguments are {', '.join(allowed) or 'none'}{hint}"
                 )
         return frozenset(allowed if any_name else (name for name in named if name in allowed))
 
@@ -198,15 +203,30 @@ class RuleObject:
         return self._methods[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """What the object keeps for a resumed run. Raises UserError if this is no dict."""
+        """What the object keeps for a resumed run, as a checkpoint gives it back. Raises UserError for other values."""
         state = _guarded(self.option, f"{self.name}.state_dict", self._object.state_dict)
         if not isinstance(state, dict):
             raise UserError(f"{self.option}: {self.name}.state_dict returned {type(state).__name__}, not dict")
-        return state
+        try:
+            return _through_file(state)
+        except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
+            raise UserError(
+                f"{self.option}: {self.name}.state_dict returned a value that torch.load(weights_only=True) refuses; "
+                "expected tensors, texts, lists, dicts and numbers of Python, as float(x) makes of NumPy's"
+            ) from None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned."""
         _guarded(self.option, f"{self.name}.load_state_dict", partial(self._object.load_state_dict, state))
+
+
+def _through_file(state: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
 
 
 def _copy(value: Any) -> Any:
@@ -231,9 +251,14 @@ def _guarded(option: str, name: str, call: Callable[[], Any], about: Callable[[]
     except (Exception, SystemExit) as error:  # sys.exit in it would end training silently
         if isinstance(error, UserError) or type(error).__name__ == "OutOfMemoryError":
             raise
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({place.filename.rpartition('/')[2]}, line {place.lineno})"
-        raise UserError(f"{option}: {name} {describe(error)}{where}{about()}") from error
+        raise UserError(f"{option}: {name} {describe(error)}{place_of(error)}{about()}") from error
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the deepest call outside Python and its packages, in parentheses; "" if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, __file__, "<frozen"))]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def stateful(*rules: RuleObject) -> dict[str, RuleObject]:
@@ -246,10 +271,11 @@ def load_object(name: str, option: str) -> Callable[..., Any]:
     try:
         function = pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:  # importing a module executes it
-        reason = short(f"{type(error).__name__}: {error}")
-        raise UserError(f"{option}: got {name!r}, expected module:function ({reason})") from error
+        reason = describe(error).removeprefix("raised ") + place_of(error)
+        hint = "; write the module without .py" if ".py:" in name else ""
+        raise UserError(f"{option}: got {name!r}, expected module:function ({reason}){hint}") from error
     if ":" not in name or not callable(function):
-        raise UserError(f"{option}: got {name!r}, expected module:function")
+        raise UserError(f"{option}: got {name!r} ({type(function).__name__}), expected module:function")
     return function
 
 
@@ -285,6 +311,8 @@ def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype", e
         return f"{type(value).__name__}, expected a tensor {list(shape)}"
     if tuple(value.shape) != shape:
         return f"a tensor {list(value.shape)}, expected {list(shape)}"
+    if value.requires_grad and shape:  # but of a loss
+        return "a tensor that requires a gradient, expected one without, as x.detach() is"
     if value.dtype not in dtypes and not (not dtypes and value.is_floating_point()):
         return f"a tensor of {value.dtype}, expected {' or '.join(map(str, dtypes)) or 'floating point'}"
     return f"NaN or infinity as {entry}" if entry and not value.isfinite().all() else None

@@ -66,7 +66,7 @@ from d3s.tracking.fingerprint import (
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.samples import sample_records
-from d3s.tracking.stop_signals import StopSignals
+from d3s.tracking.stop_signals import StopSignals, stoppable
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
 from d3s.tracking.tracker import Tracker
 from d3s.trials import attempt_rewards
@@ -169,9 +169,9 @@ class Trainer(StopSignals):
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
+    @stoppable
     def train(self) -> int:
         """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""
-        self.catch_signals()
         self._introduce()
         self._sync_engine(self.state.step)
         while True:

@@ -1,9 +1,8 @@
 """Try the rules of a configuration with small arguments, and rewards on its problems, before anything expensive."""
 
-import io
 import math
-import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -22,7 +21,7 @@ from d3s.reward import RewardFunction, scorers
 from d3s.rewards.token_advantages import SHAPER_RULES
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.named import open_engine
-from d3s.rules import ClassContract, Contract, OfRuns, RuleObject, Value, rule_name
+from d3s.rules import ClassContract, Contract, OfRuns, Value, rule_name
 from d3s.tiny import ensure_base
 
 TRIED = 2  # problems
@@ -53,16 +52,19 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
 
     Raises: UserError if the rule fails, returns NaN or infinity, or differs once it is restored from its state.
     """
+
+    def require_finite(result: Any, given: str = "finite arguments") -> None:
+        if not _finite(result):
+            raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for {given}")
+
     if isinstance(contract, ClassContract):
-        try:
-            results = _attempt_class(contract, value, config)
-        except OfRuns:
-            return
-    else:
-        rule = contract.rule(value)
-        results = [rule(**arguments) for arguments in contract.examples()] if contract.examples else []
-    if not _finite(results):
-        raise UserError(f"{contract.option}: {rule_name(value)} returned NaN or infinity for finite arguments")
+        with suppress(OfRuns):
+            require_finite(_attempt_class(contract, value, config))
+        return
+    rule = contract.rule(value)
+    for arguments in contract.examples() if contract.examples else ():
+        empty = any(isinstance(x, torch.Tensor) and not x.numel() for x in arguments.values())
+        require_finite(rule(**arguments), "empty tensors" if empty else "finite arguments")
 
 
 def attempt_engine(
@@ -147,7 +149,7 @@ def _attempt_class(contract: ClassContract, value: Value, config: Config) -> lis
     except OfRuns:  # a half step: its state can be kept, but no further step made
         known = False
     if first.has("state_dict"):
-        second.load_state_dict(_through_file(first, contract.option))
+        second.load_state_dict(first.state_dict())
     if not known:
         return []
     results = trial(first, config), trial(second, config)
@@ -157,20 +159,6 @@ def _attempt_class(contract: ClassContract, value: Value, config: Config) -> lis
             "everything that changes during training, and seed random numbers"
         )
     return results[0]
-
-
-def _through_file(rule: RuleObject, option: str) -> dict[str, Any]:
-    """The state of an object as a checkpoint gives it back. Raises UserError if it has other than plain values."""
-    state, file = rule.state_dict(), io.BytesIO()
-    try:
-        torch.save(state, file)
-        file.seek(0)
-        return torch.load(file, weights_only=True)
-    except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
-        raise UserError(
-            f"{option}: {rule.name}.state_dict returned a value that torch.load(weights_only=True) refuses; expected "
-            "tensors, numbers, texts, lists and dicts"
-        ) from None
 
 
 def _finite(value: Any) -> bool:

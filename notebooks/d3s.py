@@ -138,7 +138,7 @@ for record in [*records[:4], *records[-2:]]:
 # ## 4. Update
 #
 # The update runs nothing but these tokens and what they attend to. It makes tokens of good responses more likely and
-# those of bad ones less likely; the tokens between them move along.
+# those of bad ones less likely; the tokens between them hardly move.
 
 # %%
 before, _ = run.actor.compute_logprobs(batch)

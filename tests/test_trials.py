@@ -8,7 +8,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pkgutil import resolve_name
 
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
 from d3s.common import UserError
 from d3s.config.checks import RULES, contract_of
@@ -51,7 +54,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (LOSS, "{rule: grop}", "did you mean 'grpo'?"),
         (LOSS, "{kind: grpo}", "expected a name, module:function or {rule: NAME, option: value}"),
         (LOSS, "no_such_module:f", "expected module:function (ModuleNotFoundError"),
-        (LOSS, lambda logprob: 0, "needs 'logprob', which is no argument of this rule and has no default"),
+        (LOSS, lambda logprob: 0, "needs 'logprob' (did you mean 'logprobs'?), which is no argument of this rule"),
         (LOSS, f"{{rule: {OWN}:surrogate, width: 2}}", "has no option 'width'; expected one of clip"),
         (LOSS, f"{{rule: {OWN}:surrogate, advantages: 2}}", "has no option 'advantages'; expected one of clip"),
         (LOSS, lambda logprobs: logprobs.sum(), "returned Tensor, expected (loss, statistics by name)"),
@@ -59,6 +62,11 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (LOSS, lambda logprobs: (logprobs, {}), "returned as the loss a tensor [6], expected []"),
         (LOSS, lambda logprobs: (logprobs.sum(), {"name": 0.5}), "returned the statistic 'name', expected a tensor"),
         (LOSS, lambda logprobs: (logprobs.sum() * math.nan, {}), "returned NaN or infinity for finite arguments"),
+        (LOSS, lambda logprobs: (logprobs.mean(), {}), "returned NaN or infinity for empty tensors"),
+        (LOSS, lambda logprobs: (logprobs.sum(), {5: logprobs.sum()}), "returned the statistic 5, expected a tensor"),
+        (LOSS, lambda logprobs: (logprobs.sum(), {"a": logprobs}), "returned the statistic 'a', expected a tensor"),
+        (LOSS, lambda logprobs: F.pad(logprobs, "1"), "(test_trials.py, line "),  # raised within torch
+        (TOKENS, lambda entropies: torch.nn.Parameter(entropies), "returned a tensor that requires a gradient"),
         (LOSS, lambda logprobs: {}["missing"], "raised KeyError: 'missing' (test_trials.py, line "),
         (CORRECTION, "{rule: truncate, floor: 0.5}", "truncate has no option 'floor'; expected one of cap"),
         (CORRECTION, lambda log_ratios: log_ratios, "returned Tensor, expected (weights, metrics by name)"),
@@ -105,7 +113,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (STRATEGY, changed(problem=1), "returned problem 1 in group 0, sample 1, expected problem 0 as in sample 0"),
         (STRATEGY, own(object, generate=numbered), "returned a response to another prompt than that of problem 0"),
         (STRATEGY, own(changed(), token_advantages=lambda self, rollouts: [0]), "expected a list of 64 tuples (adv"),
-        (STRATEGY, changed(response_ids=["a", "b"]), "2 tokens in group 0, sample 1, expected 1 to 1024 token ids"),
+        (STRATEGY, changed(response_ids=["a", "b"]), "the token 'a' in group 0, sample 1, expected an id"),
         (
             STRATEGY,
             changed(response_ids=[1] * 1025),
@@ -113,7 +121,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         ),
         (STRATEGY, changed(response_ids=[5, 6, 7]), "returned 2 logprobs in group 0, sample 1, expected 3"),
         (STRATEGY, changed(entropies=[0.5]), "returned 1 entropies in group 0, sample 1, expected 2"),
-        (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned logprobs in group 0, sample 1 that are no numbers"),
+        (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned nan in the logprobs in group 0, sample 1, expected"),
         (STRATEGY, own(changed(), problems_for=lambda self: 0), "returned 0, expected a number of problems"),
     ],
 )
@@ -199,7 +207,7 @@ OPTIONS = {"reward.functions": "reward.functions=[{}]", "eval.reward": "eval.rew
         (lambda answer: math.nan, "returned nan, expected a finite number"),
         (lambda row: row["missing"], "raised KeyError: 'missing' (test_trials.py, line "),
         (lambda responses: 1.0, "returned 1.0, expected a list of "),
-        (lambda data_source, solution_str: 1.0, "needs 'data_source', which is no argument of this rule"),
+        (lambda data_source, solution_str: 1.0, "takes the arguments of verl; write verl:"),
         (lambda response: len(response) / 9, ""),
         (lambda responses: [1.0] * len(responses), ""),
     ],
@@ -220,7 +228,7 @@ def test_rewards_are_tried_on_the_first_problems(option, function, problem, monk
             attempt_rewards(config, problems)
         asked = problems.tests["precedence"] if option == "eval.reward" else problems.train
         named = (f'problem "{problem.problem}", answer "{problem.answer}"' in str(error.value) for problem in asked)
-        assert "needs" in problem or any(named)
+        assert "takes" in problem or any(named)
 
 
 def test_rewards_that_fail_now_and_then_are_tried(monkeypatch):
@@ -240,10 +248,10 @@ def test_rewards_that_fail_now_and_then_are_tried(monkeypatch):
 class Counting:
     """A reward with a state."""
 
-    calls = 0
+    calls, one = 0, 1
 
     def submit(self, response):
-        self.calls += 1
+        self.calls += self.one
         future = Future()
         future.set_result(1.0)
         return future
@@ -266,6 +274,9 @@ def test_trial_leaves_the_state_of_a_reward(monkeypatch):
     assert reward_function.submit("x", "y")().reward == 1 and counting.state_dict() == {"calls": 1}
     attempt_rewards(config, read_problems(config), reward_function)
     assert counting.state_dict() == {"calls": 1}
+    monkeypatch.setattr(Counting, "one", np.float64(1))  # after a call the state is NumPy's
+    with pytest.raises(UserError, match=f"^reward.functions: {OWN}:reward.state_dict returned a value that torch.load"):
+        attempt_rewards(config, read_problems(config), reward_function)
     reward_function.close()
 
 

@@ -11,7 +11,8 @@ Mistakes raise d3s.UserError with the sentence that the commands print. Imports 
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain, count
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from d3s.common import UserError, read_json_lines, suggestion
-from d3s.config.load import SHIPPED, find_file, load_config
+from d3s.config.load import SHIPPED, load_config
 from d3s.config.schema import Config
 from d3s.rewards.given import name_function
 
@@ -76,7 +77,7 @@ def train(
     reward: Reward | list[Reward | tuple[Reward, float]] | None = None,
     method: str = "d3s",
     *,
-    resume: str = "never",
+    resume: str | Path = "never",
     **options: Any,
 ) -> Run:
     """Train a model by a method of configs/method, as train.py does.
@@ -96,8 +97,9 @@ def train(
     from d3s.commands.train import start
 
     check_launch()
-    if not find_file(file := f"method/{method}").is_file():
-        known = sorted(path.stem for path in (SHIPPED / "method").glob("*.yaml"))
+    if not isinstance(resume, str | Path):
+        raise UserError(f"resume: got {resume!r}, expected 'auto', 'never' or the path of a checkpoint")
+    if method not in (known := sorted(path.stem for path in (SHIPPED / "method").glob("*.yaml"))):
         near = suggestion(str(method), known) or f"; expected one of {', '.join(known)}"
         raise UserError(f"method: got {method!r}{near}")
     merged = _by_section(options)
@@ -111,8 +113,9 @@ def train(
             merged[section][name] = value
     if "output_dir" not in merged.setdefault("train", {}) and os.environ.get("WORLD_SIZE", "1") == "1":
         merged["train"]["output_dir"] = str(_new_folder(Path("runs"), method))
-    config = load_config([file], [merged])
-    return Run(config.train.output_dir, start(config, resume, train=_run))
+    config = load_config([f"method/{method}"], [merged])
+    with _no_launcher_left():
+        return Run(config.train.output_dir, start(config, str(resume), train=_run))
 
 
 def evaluate(
@@ -137,28 +140,45 @@ def evaluate(
     from d3s.common import silence_libraries
 
     path = model_or_run.path if isinstance(model_or_run, Run) else model_or_run
+    if not isinstance(path, str | Path):
+        raise UserError(f"model_or_run: got {path!r:.60}, expected a model, a run or the path of either")
+    if given := sorted({"model", "run", "data"} & options.keys()):
+        raise UserError(f"{given[0]}: is another argument of d3s.evaluate; remove it from the options")
     is_run = isinstance(model_or_run, Run) or (Path(path) / "config.yaml").is_file()
     words = [f"--{'run' if is_run else 'model'}={path}"]
     sources = [] if problems is None else _source(problems)
     words += [f"--data={source}" for source in ([sources] if isinstance(sources, str) else sources)]
-    words += [f"--k={','.join(map(str, (k,) if isinstance(k, int) else k))}"] if k else []
+    ks = k if isinstance(k, Iterable) and not isinstance(k, str) else (k,)
+    words += [] if k is None else [f"--k={','.join(map(str, ks))}"]
     for name, value in ({"output": _new_folder(Path("runs/eval"), "evaluation")} | options).items():
         words += [f"--{name.replace('_', '-')}={word}" for word in _words(value)]
     args = parse_arguments(words, _Parser)
     silence_libraries()
     from d3s.commands.evaluate import main
 
-    before = set(os.environ)
-    try:
+    with _no_launcher_left():
         output = main(args, Console())
-    finally:
-        for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - before:  # set for vLLM; a next run would seem one of several
-            os.environ.pop(name, None)
     return Evaluation(output, json.loads((output / "summary.json").read_text())["results"])
 
 
+@contextmanager
+def _no_launcher_left() -> Iterator[None]:
+    """Remove what is set for vLLM from the environment: a next run, or a child, would take itself for a rank."""
+    from d3s.commands.command_line import LAUNCH
+
+    before = set(os.environ)
+    try:
+        yield
+    finally:
+        for name in set(LAUNCH) - before:
+            os.environ.pop(name, None)
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises what a command line prints."""
+    """A parser that raises what a command line prints, and takes no beginnings of names."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(message)
@@ -182,8 +202,9 @@ def _source(problems: Problems) -> Any:
         return str(problems)
     if isinstance(problems, Mapping) or not isinstance(problems, Iterable):
         raise UserError(f"problems: got {problems!r:.60}, expected a source, or a list of dictionaries")
-    rows = list(problems)
-    if rows and all(
+    if not (rows := list(problems)):
+        raise UserError("problems: got none, expected a source, or a list of dictionaries")
+    if all(
         isinstance(row, str | Path) or (isinstance(row, Mapping) and set(row) == {"path", "weight"}) for row in rows
     ):
         return [str(row) if isinstance(row, str | Path) else dict(row) for row in rows]
@@ -211,19 +232,24 @@ def _by_section(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Options by name, section.name or section as {section: {name: value}}. Raises UserError for a name of none."""
     sections = {name: field.annotation.model_fields for name, field in Config.model_fields.items()}
     merged: dict[str, dict[str, Any]] = {}
+    given: list[tuple[str, str, Any]] = []
     for name, value in options.items():
         section, dot, leaf = name.partition(".")
         if name in sections:
             if not isinstance(value, Mapping):
                 raise UserError(f"{name}: got {value!r:.60}, expected {{option: value, ...}}")
-            merged.setdefault(name, {}).update(value)
+            given += [(name, leaf, item) for leaf, item in value.items()]
             continue
         homes = [section] if dot else [home for home, fields in sections.items() if name in fields]
         if not homes:
             raise UserError(f"{name}: no such option{suggestion(name, sorted(chain(*sections.values())))}")
         if len(homes) > 1:
             raise UserError(f"{name}: got one of several options, expected {' or '.join(f'{h}.{name}' for h in homes)}")
-        merged.setdefault(homes[0], {})[leaf or name] = str(value) if isinstance(value, Path) else value
+        given.append((homes[0], leaf or name, str(value) if isinstance(value, Path) else value))
+    for section, name, value in given:
+        if name in merged.setdefault(section, {}):
+            raise UserError(f"{section}.{name}: is given twice; remove one")
+        merged[section][name] = value
     return merged
 
 

@@ -47,6 +47,7 @@ def run(config: Config, checkpoint: Path | None) -> int:
     from d3s.sft.trainer import SftTrainer
 
     trainer = SftTrainer(config, checkpoint)
+    trainer.ends_process = True
     code = trainer.train()
     trainer.close()
     return code

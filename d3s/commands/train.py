@@ -61,6 +61,7 @@ def run(config: Config, checkpoint: Path | None) -> int:
     from d3s.trainer import Trainer
 
     trainer = Trainer(config, checkpoint)
+    trainer.ends_process = True
     code = trainer.train()
     trainer.close()
     return code

@@ -8,6 +8,7 @@ from typing import Any
 
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
+from d3s.data.order import build_order
 from d3s.data.problems import BENCHMARKS, hub_split, is_hub_name, name_sources
 from d3s.data.prompts import resolve_template
 from d3s.first_look import prompt_lines
@@ -160,6 +161,7 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
                 resolve_template(data.template, tokenizer), prompts.texts[0], tokenizer,
                 _end_tokens(config.model.name, tokenizer), config.rollout.stop, config.reward.extraction,
             )  # fmt: skip
+            build_order(config, prompts.problems).take(count=1, position=0)
             count, longest = len(prompts.problems), max(map(len, prompts.ids))
             text += f", prompts of up to {longest} tokens (limit {limit})"
         else:

@@ -14,9 +14,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from d3s.common import UserError, shown
 from d3s.rewards.scored import LARGEST, Scored
 
-Call = Callable[[dict[str, Any], dict[str, Any]], Any]  # (arguments by name, options) -> what the function returned
+# (arguments by name, options, what a message names of the call) -> what the function returned
+Call = Callable[[dict[str, Any], dict[str, Any], dict[str, Any]], Any]
 OF_THE_CALL = ("prompt", "completion", "completion_ids")  # columns that TRL does not pass
 
 
@@ -34,6 +36,8 @@ def from_trl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
     def reward(
         responses: list[str], answer: str, row: dict[str, Any], conversational: bool = False, **options: Any
     ) -> Any:
+        if not isinstance(conversational, bool):
+            raise UserError(f"reward.functions: got conversational: {shown(conversational)}, expected true or false")
         prompt = row.get("prompt") or row.get("problem", "")
         if conversational and isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
@@ -41,8 +45,9 @@ def from_trl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
         columns = {name: [value] * len(responses) for name, value in row.items() if name not in OF_THE_CALL}
         columns["prompts"] = [prompt] * len(responses)
         columns["completions"] = [[{"role": "assistant", "content": r}] for r in responses] if chat else responses
-        values = call(columns, options)
-        return [0.0 if value is None else value for value in values] if isinstance(values, list) else values
+        values = call(columns, options, {"answer": answer, "row": row})
+        values = values.tolist() if hasattr(values, "tolist") else values  # of NumPy or torch
+        return [0.0 if value is None else value for value in values] if isinstance(values, list | tuple) else values
 
     return reward
 
@@ -57,11 +62,12 @@ def from_verl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
         return {"data_source": row.get("data_source"), "ground_truth": truth, "extra_info": extra}
 
     def reward(response: str, answer: str, row: dict[str, Any], **options: Any) -> Any:
-        return _as_scored(call(arguments(answer, row) | {"solution_str": response}, options))
+        known = {"answer": answer, "row": row, "response": response}
+        return _as_scored(call(arguments(answer, row) | {"solution_str": response}, options, known))
 
     def rewards(responses: list[str], answer: str, row: dict[str, Any], **options: Any) -> Any:
         lists = {f"{name}s": [value] * len(responses) for name, value in arguments(answer, row).items()}
-        values = call(lists | {"solution_strs": responses}, options)
+        values = call(lists | {"solution_strs": responses}, options, {"answer": answer, "row": row})
         return [_as_scored(value) for value in values] if isinstance(values, list) else values
 
     return rewards if takes(function, "solution_strs") else reward
@@ -76,3 +82,4 @@ def _as_scored(value: Any) -> Any:
 
 
 ADAPTERS = {"trl": from_trl, "verl": from_verl}
+SIGNS = {"completions": "trl", "data_source": "verl", "solution_str": "verl", "solution_strs": "verl"}  # arguments

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 from d3s.common import UserError, describe, shown
 from d3s.config.schema import RewardConfig
-from d3s.rewards.adapters import ADAPTERS, takes
+from d3s.rewards.adapters import ADAPTERS, SIGNS, takes
 from d3s.rewards.scored import InvalidValue, Scored, about, as_scored
-from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value, kind_problem, metrics_problem
+from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value, kind_problem, metrics_problem, place_of
 
 ALONE, GROUP = ("response", "answer", "row"), ("responses", "answer", "row")
 LIMITS = ("workers", "timeout_s", "memory_mb", "extraction")  # of the configuration, which constructors may take
@@ -60,7 +60,10 @@ class RewardContract(Contract):
         """Import what `module:name` or `LIBRARY:module:name` is. Raises UserError if there is none."""
         library, _, path = name.partition(":")
         if library not in ADAPTERS or ":" not in path:
-            return super().load(name)
+            function = super().load(name)
+            if of := next((library for argument, library in SIGNS.items() if takes(function, argument)), None):
+                raise UserError(f"{self.option}: {name} takes the arguments of {of}; write {of}:{name}")
+            return function
         function = super().load(path)
         if problem := kind_problem(function):
             raise UserError(f"{self.option}: {name} {problem}")
@@ -76,9 +79,12 @@ class RewardContract(Contract):
         return replace(self, arguments=GROUP) if takes(function, "responses") else self
 
 
-def _call_by_name(option: str, name: str, function: Callable[..., Any], arguments: dict, options: dict) -> Any:
+def _call_by_name(
+    option: str, name: str, function: Callable[..., Any], arguments: dict, options: dict, known: dict
+) -> Any:
     """Call a function with those of the arguments that it takes, which may depend on the columns of the data."""
-    return Rule(Contract(option, {}, tuple(arguments)), name, function, True, options)(**arguments)
+    contract = Contract(option, {}, tuple(arguments), about=lambda **_: about(**known))
+    return Rule(contract, name, function, True, options)(**arguments)
 
 
 class ThreadedFunction:
@@ -237,7 +243,7 @@ class Judge:
         if isinstance(error, UserError):
             self._fail(checked, call, str(error))
             return
-        reason = describe(error) if error else ""
+        reason = f"{describe(error)}{place_of(error)}" if error else ""
         try:
             if not error:
                 self._settle(checked, read(done.result()))

@@ -24,14 +24,17 @@ client of a server, raises NotImplementedError there; its first trial is the wei
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from d3s.common import shown
 from d3s.groups import Rollout
 from d3s.pretrained import stop_token_ids
 
@@ -143,16 +146,21 @@ class Engine(ABC):
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
-def rollout_problem(r: Rollout, params: SamplingParams, entropies: bool, where: str) -> str | None:
+def rollout_problem(
+    r: Rollout, params: SamplingParams, entropies: bool, where: str, vocabulary: int = sys.maxsize
+) -> str | None:
     """What is wrong with a sampled response, which `where` names; without `entropies` it may have none."""
     length = len(r.response_ids)
-    if not 1 <= length <= params.max_tokens or not all(type(token) is int for token in r.response_ids):
+    if not 1 <= length <= params.max_tokens:
         return f"{length} tokens {where}, expected 1 to {params.max_tokens} token ids"
+    if wrong := [token for token in r.response_ids if type(token) is not int or not 0 <= token < vocabulary]:
+        below = f" below {vocabulary}" if vocabulary < sys.maxsize else ""
+        return f"the token {shown(wrong[0])} {where}, expected an id{below}"
     for name, values, needed in (("logprobs", r.logprobs, True), ("entropies", r.entropies, entropies)):
         if (needed or values) and len(values) != length:
             return f"{len(values)} {name} {where}, expected {length}"
-        if not all(isinstance(value, float) and value == value for value in values):
-            return f"{name} {where} that are no numbers"
+        if wrong := [value for value in values if not (isinstance(value, float) and isfinite(value))]:
+            return f"{shown(wrong[0])} in the {name} {where}, expected finite numbers (float)"
     return None
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from d3s.common import UserError
 from d3s.groups import Rollout
+from d3s.pretrained import read_config
 from d3s.rollout.engine import Engine, Key, SamplingParams, rollout_problem
 from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value
 
@@ -22,7 +23,9 @@ class OwnEngine(Engine):
     def __init__(self, rule: Rule, arguments: dict[str, Any]) -> None:
         model_path, config, dtype, length = (arguments[k] for k in ("model_path", "config", "dtype", "max_model_len"))
         super().__init__(model_path, config, dtype=dtype, max_model_len=length)
-        self._own = RuleObject(rule, arguments | {"stop_token_ids": self.stop_token_ids})
+        self._vocabulary = read_config(model_path).get_text_config().vocab_size
+        known = {"stop_token_ids": self.stop_token_ids, "vocabulary": self._vocabulary}
+        self._own = RuleObject(rule, arguments | known)
 
     def sample(
         self,
@@ -33,11 +36,14 @@ class OwnEngine(Engine):
         on_finished: Callable[[Rollout], None],
     ) -> None:
         """See Engine.sample. Rollouts that the engine does not report as finished are reported at the end."""
-        silent, raised = {id(rollout) for rollout in rollouts}, []
+        reported, raised = {}, []
+        called = f"{self._own.option}: {self._own.name}.sample called on_finished"
 
         def report(rollout: Rollout) -> None:
-            silent.discard(id(rollout))
+            reported[id(rollout)] = list(rollout.response_ids)
             try:
+                if problem := rollout_problem(rollout, params, False, "in it", self._vocabulary):
+                    raise UserError(f"{called} with a rollout that is not finished: {problem}")
                 on_finished(rollout)
             except Exception as error:
                 raised.append(error)
@@ -51,8 +57,11 @@ class OwnEngine(Engine):
                 raise
         if raised:  # by d3s, such as the end of an evaluation, which is no failure of the engine
             raise raised[0]
-        for rollout in [r for r in rollouts if id(r) in silent]:
-            on_finished(rollout)
+        for rollout in rollouts:
+            if id(rollout) not in reported:
+                on_finished(rollout)
+            elif reported[id(rollout)] != rollout.response_ids:
+                raise UserError(f"{called} before the response was complete")
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See Engine.load_weights."""
@@ -92,10 +101,12 @@ def _transformers(model_path: str, config: RolloutConfig, dtype: str, head_dtype
     return TransformersEngine(model_path, config, dtype=dtype, head_dtype=head_dtype, max_model_len=max_model_len)
 
 
-def _sample_problem(result: Any, rollouts: list[Rollout], params: SamplingParams, **_: Any) -> str | None:
+def _sample_problem(
+    result: Any, rollouts: list[Rollout], params: SamplingParams, vocabulary: int, **_: Any
+) -> str | None:
     if result is not None:
         return f"{type(result).__name__}, expected None, as `sample` fills in the rollouts that it gets"
-    problems = (rollout_problem(r, params, False, f"in rollout {i}") for i, r in enumerate(rollouts))
+    problems = (rollout_problem(r, params, False, f"in rollout {i}", vocabulary) for i, r in enumerate(rollouts))
     return next(filter(None, problems), None)
 
 

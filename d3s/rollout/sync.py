@@ -49,6 +49,7 @@ def sync_engine(
         if not differing and mean <= limit:
             return {"sync/mean_abs_dlogp": mean, "sync/max_abs_dlogp": largest}
     stale = f"after {ATTEMPTS} attempts; the weights are stale or wrongly loaded"
+    stale += ", or another run uses the servers" if config.rollout.servers else ""
     if differing:
         names = ", ".join(differing[:3])
         raise UserError(f"weight sync of step {step}: the engine's values of {names} are not the actor's, {stale}")

@@ -31,7 +31,7 @@ from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.run_directory import record_settings, set_aside
-from d3s.tracking.stop_signals import StopSignals
+from d3s.tracking.stop_signals import StopSignals, stoppable
 from d3s.tracking.throughput import memory_gb
 from d3s.tracking.tracker import Tracker
 
@@ -83,9 +83,9 @@ class SftTrainer(StopSignals):
         if self.accelerator.is_main_process:
             record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
 
+    @stoppable
     def train(self) -> int:
         """Train to the last step, or to the end of the step in which a signal to stop arrives; the exit code."""
-        self.catch_signals()
         self._introduce()
         pruned = self.config.sft.prune != "none"
         if self.held_out and self.state.step == 0:

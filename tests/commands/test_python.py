@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 import d3s
+from d3s.commands.command_line import LAUNCH
 from d3s.commands.eval import parse_arguments
 from d3s.commands.evaluate import main
 from d3s.config.load import load_config
@@ -34,6 +35,7 @@ WORDS = (
     "tracker.samples_every=1 rollout.engine=transformers rollout.max_completion_length=6 rollout.temperature=0.9 "
     "data.template=plain loss.kind=gspo"
 )
+KS = "expected positive integers joined by commas, as in 1,8"
 SAMPLED = {"engine": "transformers", "max_tokens": 6, "n": 2, "template": "plain", "stop": ["1", "2"]}
 
 
@@ -52,16 +54,17 @@ def test_import_loads_nothing():
 
 def engine_beside_a_launcher(*arguments, **options):
     """An engine that sets what vLLM's reads of a launcher."""
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+    os.environ.update(zip(LAUNCH, ("0", "0", "1", "127.0.0.1", "29500")))
     return build_engine(*arguments, **options)
 
 
 @pytest.mark.slow
 def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, monkeypatch):
     """With a lambda, of which the configuration names the place in this process."""
-    run = d3s.train(
-        tied_model, PROBLEMS, [lambda response: float(len(response) % 2), ("boxed", 0.5)], kind="gspo", **STEP
-    )
+    monkeypatch.setattr("d3s.trainer.build_engine", engine_beside_a_launcher)
+    reward = [lambda response: float(len(response) % 2), ("boxed", 0.5)]
+    run = d3s.train(tied_model, PROBLEMS, reward, kind="gspo", **STEP)
+    assert not set(LAUNCH) & os.environ.keys()  # else the next run would be one of several
     assert str(run.path) == "runs/d3s-1" and run.code == 0 and (run.model / "config.json").is_file()
     assert run.metrics == lines(run.path / "metrics.jsonl") and [row["step"] for row in run.metrics] == [1]
     assert run.samples and {row["problem"] for row in run.samples} <= {row["problem"] for row in PROBLEMS}
@@ -82,7 +85,7 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, mo
     with monkeypatch.context() as patched:
         patched.setattr("d3s.commands.evaluate.build_engine", engine_beside_a_launcher)
         evaluation = d3s.evaluate(run.model, PROBLEMS, reward=rewards.even_length, **SAMPLED)
-    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE"} & os.environ.keys()  # else the next run would be one of several
+    assert not set(LAUNCH) & os.environ.keys()
     path = write_rows(tmp_path / "problems.jsonl", PROBLEMS)
     words = "--engine transformers --max-tokens 6 --n 2 --template plain --stop 1 2 --reward"
     arguments = ["--model", str(run.model), "--data", path, *words.split(), "tests.helpers.rewards:even_length"]
@@ -144,7 +147,10 @@ def test_functions_have_a_name_that_rules_load():
         ({"problems": 5}, "problems: got 5, expected a source, or a list of dictionaries"),
         ({"problems": PROBLEMS[0]}, ", expected a source, or a list of dictionaries"),
         ({"problems": [3]}, "problems: got 3 as number 1, expected a dictionary with a problem and an answer"),
-        ({"problems": []}, "runs/problems/e3b0c44298fc/problems.jsonl: no problems found; "),
+        ({"problems": []}, "problems: got none, expected a source, or a list of dictionaries"),
+        ({"train": {"steps": 1}}, "train.steps: is given twice; remove one"),
+        ({"method": "../tiny"}, "method: got '../tiny'; expected one of "),
+        ({"resume": True}, "resume: got True, expected 'auto', 'never' or the path of a checkpoint"),
         ({"problems": [PROBLEMS[0], {"problem": "a"}]}, "problems.jsonl line 2: no field 'answer'"),
         ({"problems": [{"problem": {1}}]}, "problems: number 1 has a value that is not of JSON ("),
         ({"problems": "none.jsonl"}, "none.jsonl: no such file"),
@@ -171,9 +177,17 @@ def test_mistakes_raise_the_sentence_of_the_command(arguments, expected, monkeyp
         ({"problems": PROBLEMS, "n": 2, "k": (1, 8)}, "--k: got pass@8, expected at most --n = 2"),
         ({"problems": PROBLEMS, "n": 2, "k": 8}, "--k: got pass@8, expected at most --n = 2"),
         ({"problems": PROBLEMS, "n": "x"}, "argument --n: invalid int value: 'x'"),
+        ({"problems": PROBLEMS, "k": 0}, f"argument --k: got '0', {KS}"),
+        ({"problems": PROBLEMS, "k": 1.5}, f"argument --k: got '1.5', {KS}"),
+        ({"problems": PROBLEMS, "max_token": 3}, "unrecognized arguments: --max-token=3"),
+        (
+            {"problems": PROBLEMS, "model": "x"},
+            "model: is another argument of d3s.evaluate; remove it from the options",
+        ),
+        ({"model_or_run": None}, "model_or_run: got None, expected a model, a run or the path of either"),
     ],
 )
 def test_mistakes_of_evaluations_are_raised(arguments, expected):
     with pytest.raises(d3s.UserError) as refused:
-        d3s.evaluate("tiny:precedence", **arguments)
+        d3s.evaluate(**{"model_or_run": "tiny:precedence"} | arguments)
     assert str(refused.value) == expected

@@ -30,6 +30,10 @@ def by_prompt(prompts, completions, **kwargs):
     return [1.0 if completion.startswith(prompt[0]) else None for prompt, completion in zip(prompts, completions)]
 
 
+def in_tuple(prompts, completions):
+    return tuple(by_prompt(prompts, completions))
+
+
 def accuracy_reward(completions: list[list[dict[str, str]]], answer: list[str], **kwargs) -> list[float | None]:
     contents = [completion[0]["content"] for completion in completions]
     return [float(content == gold) for content, gold in zip(contents, answer, strict=True)]
@@ -91,6 +95,7 @@ def values(rule, row, responses=RESPONSES):
         ("trl:" + HERE + "lengths", PLAIN, [4, 1, 4]),
         ("trl:" + HERE + "accuracy", PLAIN, [1, 1, 0]),
         ("trl:" + HERE + "by_prompt", PLAIN | {"problem": "first"}, [0, 0, 1]),  # None counts as 0
+        ("trl:" + HERE + "in_tuple", PLAIN | {"problem": "first"}, [0, 0, 1]),
         ("trl:" + HERE + "accuracy_reward", CHAT, [0, 1, 0]),
         ("trl:" + HERE + "last_message", CHAT, [8, 5, 8]),
         ({"rule": "trl:" + HERE + "last_message", "conversational": True}, PLAIN, [8, 5, 8]),
@@ -113,22 +118,27 @@ def test_dictionaries_of_verl_become_parts():
 @pytest.mark.parametrize(
     ("rule", "row", "problem"),
     [
-        ("trl:" + HERE + "of_tokens", PLAIN, "of_tokens needs 'completion_ids', .* the arguments are problem, answer"),
+        ("trl:" + HERE + "of_tokens", PLAIN, "of_tokens needs 'completion_ids' .* the arguments are problem, answer"),
         (
             "trl:" + HERE + "accuracy_reward",
             PLAIN,
-            r"accuracy_reward raised TypeError: .* \(test_adapters.py, line \d+",
+            r"accuracy_reward raised TypeError: .* \(test_adapters.py, line \d+\) on .*answer \"4\"",
+        ),
+        (
+            {"rule": f"trl:{HERE}lengths", "conversational": "no"},
+            PLAIN,
+            "got conversational: 'no', expected true or false",
         ),
         ("trl:" + HERE + "nothing", PLAIN, "nothing returned None, expected a list of 3 numbers on problem"),
         ("trl:" + HERE + "too_few", PLAIN, r"too_few returned \[1.0\], expected a list of 3 numbers on problem"),
-        ("verl:" + HERE + "misspelt", VERL, "misspelt needs 'solution', .* data_source, ground_truth, extra_info, sol"),
+        ("verl:" + HERE + "misspelt", VERL, "misspelt needs 'solution' .* data_source, ground_truth, extra_info, sol"),
         ("verl:" + HERE + "keyed", VERL, "keyed returned {'reward': 1.0}, expected a finite number"),
         ({"rule": "verl:" + HERE + "keyed", "a": 1}, VERL, "keyed has no option 'a'; expected no options"),
     ],
 )
 def test_mistakes_are_named_before_a_run(rule, row, problem):
     judge = Judge(REWARD_RULES, rule, RewardConfig())
-    with pytest.raises(UserError, match=f"^reward.functions: (trl|verl):{HERE}{problem}"):
+    with pytest.raises(UserError, match=f"^reward.functions: ((trl|verl):{HERE})?{problem}"):
         judge.attempt("4", row)
     judge.close()
 

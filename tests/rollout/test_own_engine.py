@@ -1,5 +1,6 @@
 """Engines of a user's own: that of the guide through the command lines, one against the built-in, and wrong ones."""
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,16 @@ def changed(base=Silent, **values):
             setattr(rollouts[1], name, value)
 
     return type("Changed", (base,), {"sample": sample})
+
+
+def reports_unfilled(self, rollouts, on_finished):
+    on_finished(rollouts[0])
+
+
+def reports_early(self, seeds, rollouts, params, entropies, on_finished):
+    Silent.sample(self, seeds, rollouts, params, entropies)
+    on_finished(rollouts[0])
+    rollouts[0].response_ids[0] += 1
 
 
 def serves_one_model(self, weights):
@@ -74,8 +85,12 @@ def test_stopped_evaluation_is_no_engine_failure(tied_model, monkeypatch):
     def stop(rollout):
         raise Stopped
 
-    reporting = own(sample=lambda self, rollouts, on_finished: [on_finished(rollout) for rollout in rollouts])
-    monkeypatch.setattr(own_rules, "engine", reporting, raising=False)
+    def sample(self, rollouts, on_finished):
+        for rollout in rollouts:
+            rollout.response_ids, rollout.logprobs = [1], [-1.0]
+            on_finished(rollout)
+
+    monkeypatch.setattr(own_rules, "engine", own(sample=sample), raising=False)
     engine = build_engine(tied_model, RolloutConfig(engine=ENGINE), dtype="float32", max_model_len=64, seed=0)
     params = SamplingParams(temperature=1.0, max_tokens=4)
     with pytest.raises(Stopped):
@@ -109,7 +124,12 @@ def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatc
         (own(checksums=lambda self: [1]), ".checksums returned list, expected the dict of weight"),
         (own(take_preemptions=lambda self: "1"), ""),  # asked by a run alone
         (changed(response_ids=list(range(9))), ".sample returned 9 tokens in rollout 1, expected 1 to 8 token ids"),
-        (changed(response_ids=[1], logprobs=[None]), ".sample returned logprobs in rollout 1 that are no numbers"),
+        (changed(response_ids=[1], logprobs=[None]), ".sample returned None in the logprobs in rollout 1, expected"),
+        (changed(response_ids=[1], logprobs=[-math.inf]), ".sample returned -inf in the logprobs in rollout 1, expe"),
+        (changed(response_ids=[257], logprobs=[-1.0]), ".sample returned the token 257 in rollout 1, expected an id b"),
+        (changed(response_ids=[-1], logprobs=[-1.0]), ".sample returned the token -1 in rollout 1, expected an id b"),
+        (own(sample=reports_unfilled), "on_finished with a rollout that is not finished: 0 tokens in it, expected 1"),
+        (own(sample=reports_early), ".sample called on_finished before the response was complete"),
         (changed(entropies=[]), "returned no entropies, which requires selector.entropy_source: actor"),
         (Silent, ""),
         (own(load_weights=serves_one_model), ""),

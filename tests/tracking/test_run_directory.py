@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -17,7 +19,7 @@ from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
 from d3s.tracking.run_directory import BATCHING, CHANGEABLE, check_resume, lock_run_directory, record_settings
-from d3s.tracking.stop_signals import SAME_SIGNAL_S, StopSignals
+from d3s.tracking.stop_signals import SAME_SIGNAL_S, StopSignals, stoppable
 from tests.helpers.command_line import lines
 from tests.helpers.configs import flat
 from tests.helpers.processes import in_child
@@ -116,7 +118,9 @@ def test_directories_without_rights_or_locks(tmp_path, monkeypatch, capsys):
 
 def test_second_signal_ends_a_hanging_run():
     def hang(ready):
-        StopSignals().catch_signals()
+        signals = StopSignals()
+        signals.ends_process = True
+        signals.catch_signals()
         ready()
         while True:
             time.sleep(60)
@@ -132,6 +136,29 @@ def test_second_signal_ends_a_hanging_run():
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"not saved" in os.read(pipe, 200)
+
+
+class Interrupted(StopSignals):
+    @stoppable
+    def train(self):
+        """Stopped twice in the main thread, at its end in others."""
+        if threading.current_thread() is not threading.main_thread():
+            return 5
+        os.kill(os.getpid(), signal.SIGINT)
+        assert self.stop_signal == signal.SIGINT
+        self.stop_time -= 2 * SAME_SIGNAL_S
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_python_program_is_interrupted_by_a_second_signal():
+    """It has its own handlers again, and may train once more, also in a thread."""
+    loop, before = Interrupted(), signal.getsignal(signal.SIGINT)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            loop.train()
+        assert signal.getsignal(signal.SIGINT) is before
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(loop.train).result() == 5
 
 
 def test_hangup_stops_unless_it_is_ignored():
