@@ -19,7 +19,7 @@ from typing import Any
 NOTHING_TRAINED = 3  # the exit code of a run without a trained token
 
 
-RANK_0_S = 2  # time for rank 0 to report a mistake, after which a launcher ends the others
+FIRST_RANK_S = 5  # for the first rank of a node to report a mistake, after which a launcher ends the others
 
 
 class UserError(Exception):
@@ -36,15 +36,16 @@ def exit_code(main: Callable[[], int | None]) -> int:
     try:
         return main() or 0
     except UserError as error:
-        if os.environ.get("RANK", "0") != "0":
-            time.sleep(RANK_0_S)
-        print(f"error: {error}", file=sys.stderr)
+        text = str(error)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG) or error.filename is None:
             raise
         name = str(error.filename)
         cut = name[:80] + "…" * (len(name) > 80)
-        print(f"error: {cut}: {error.strerror}; check the path and its permissions", file=sys.stderr)
+        text = f"{cut}: {error.strerror}; check the path and its permissions"
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(FIRST_RANK_S)
+    print(f"error: {text}", file=sys.stderr)
     return 2
 
 

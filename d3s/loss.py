@@ -132,11 +132,8 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
         return f"as the loss {problem}"
     if logprobs.requires_grad and not loss.requires_grad:
         return "a loss without a gradient; compute it from logprobs, not from logprobs.detach()"
-    for name, value in stats.items():
-        is_sum = isinstance(value, Largest) or (isinstance(value, Tensor) and value.numel() == 1)
-        if not (is_sum and isinstance(name, str)):
-            return f"the statistic {name!r}, expected a tensor [] (a sum over tokens) or Largest(values) by name"
-    return None
+    wrong = [k for k, value in stats.items() if not (isinstance(k, str) and isinstance(value, Tensor | Largest))]
+    return f"the statistic {wrong[0]!r}, expected a tensor (a sum over tokens) or Largest(values)" if wrong else None
 
 
 def _examples() -> Iterable[dict[str, Any]]:

@@ -66,8 +66,7 @@ def _require_hub(name: str) -> None:
     constants.HF_HUB_OFFLINE = True
 
 
-@cache
-def hub_problem(endpoint: str) -> str | None:
+def ask_hub(endpoint: str) -> str | None:
     """Why the hub does not answer within a few seconds; None if it does."""
     from huggingface_hub import constants, get_session
 
@@ -78,6 +77,9 @@ def hub_problem(endpoint: str) -> str | None:
     except Exception as error:  # of the transport, a proxy or a certificate
         return short(f"{type(error).__name__}: {error}")
     return None
+
+
+hub_problem = cache(ask_hub)  # for the files of models, which are asked for several times
 
 
 def read_tokenizer(path: str) -> Any:

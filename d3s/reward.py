@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from math import exp, isfinite
@@ -31,7 +32,7 @@ from d3s.groups import Outcome, Span
 from d3s.gym.scores import Correctness
 from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
-from d3s.rules import Contract, RuleObject, Value, rule_label
+from d3s.rules import Contract, RuleObject, Value, rule_label, stateful, through_file
 from d3s.verifier.extraction import extract
 
 MOST_DEVIATIONS = 700  # below the mean, with which reward.length: shorter computes; exp overflows at 710
@@ -81,14 +82,15 @@ class RewardFunction:
 
         Raises: UserError if one fails.
         """
-        before = [(rule, rule.state_dict()) for rule in self.objects if rule.has("state_dict")]
+        rules = stateful(*self.objects)
+        before = {name: deepcopy(rule.state_dict()) for name, rule in rules.items()}
         for judge in self._judges.values():
             for problem in problems if judge.own else ():
                 judge.attempt(problem.answer, problem.row)
         self.take_stats()
-        for rule, state in before:
-            rule.state_dict()  # whether a checkpoint could keep it after calls
-            rule.load_state_dict(state)
+        for name, rule in rules.items():
+            through_file(rule.state_dict(), name)  # whether a checkpoint could keep it
+            rule.load_state_dict(before[name])
 
     def submit(self, response: str, answer: str, row: dict[str, Any] | None = None) -> Callable[..., Outcome]:
         """Start to score a response. The returned call waits for the outcome, which lacks the term for the length.

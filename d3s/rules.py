@@ -20,6 +20,7 @@ import io
 import math
 import pickle
 import pkgutil
+import site
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ if TYPE_CHECKING:  # imported where it is used, as the configuration needs no to
 
 Value = str | Mapping[str, Any]
 ATOMS = {int, float, str, bool, type(None)}  # which no copy is needed of
-LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+LIBRARIES = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")), site.getusersitepackages())
 FORMS = "module:function or {rule: NAME, option: value}"
 KINDS = {
     "a class": inspect.isclass,
@@ -84,6 +85,10 @@ class Contract:
     def of(self, function: Callable[..., Any]) -> "Contract":
         """The contract of this kind of function, where an option takes several."""
         return self
+
+    def remedy(self, name: str, argument: str) -> str:
+        """What helps a rule that needs another argument."""
+        return f"set it by {{rule: {name}, {argument}: VALUE}}"
 
     def problem_of_kind(self, function: Callable[..., Any]) -> str | None:
         """What is wrong with the kind of an object that the option names."""
@@ -159,7 +164,7 @@ class Rule:
                 raise UserError(f"{option}: {self.name} has no option {name!r}; expected {expected}")
         for name in own:
             if named[name].default is inspect.Parameter.empty and name not in self.options:
-                hint = "" if inspect.ismethod(self.function) else f"; set it by {{rule: {self.name}, {name}: VALUE}}"
+                hint = "" if inspect.ismethod(self.function) else f"; {self.contract.remedy(self.name, name)}"
                 raise UserError(
                     f"{option}: {self.name} needs {name!r}{suggestion(name, allowed)}, which is no argument of this "
                     f"rule and has no default; the arguments are {', '.join(allowed) or 'none'}{hint}"
@@ -203,30 +208,33 @@ class RuleObject:
         return self._methods[name]
 
     def state_dict(self) -> dict[str, Any]:
-        """What the object keeps for a resumed run, as a checkpoint gives it back. Raises UserError for other values."""
+        """What the object keeps for a resumed run. Raises UserError if this is no dict."""
         state = _guarded(self.option, f"{self.name}.state_dict", self._object.state_dict)
         if not isinstance(state, dict):
             raise UserError(f"{self.option}: {self.name}.state_dict returned {type(state).__name__}, not dict")
-        try:
-            return _through_file(state)
-        except (pickle.PickleError, AttributeError, TypeError, RuntimeError):
-            raise UserError(
-                f"{self.option}: {self.name}.state_dict returned a value that torch.load(weights_only=True) refuses; "
-                "expected tensors, texts, lists, dicts and numbers of Python, as float(x) makes of NumPy's"
-            ) from None
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned."""
         _guarded(self.option, f"{self.name}.load_state_dict", partial(self._object.load_state_dict, state))
 
 
-def _through_file(state: dict[str, Any]) -> dict[str, Any]:
+def through_file(state: dict[str, Any], rule: str) -> dict[str, Any]:
+    """The state of a rule, `option name`, as a checkpoint gives it back. Raises UserError for values of other kinds."""
     import torch
 
     file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
+    try:
+        torch.save(state, file)
+        file.seek(0)
+        return torch.load(file, weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UserError(
+            f"{rule.replace(' ', ': ', 1)}.state_dict returned a value that torch.load(weights_only=True) refuses; "
+            "expected tensors, texts, lists, dicts and numbers of Python, as float(x) makes of NumPy's"
+        ) from None
 
 
 def _copy(value: Any) -> Any:
@@ -255,10 +263,10 @@ def _guarded(option: str, name: str, call: Callable[[], Any], about: Callable[[]
 
 
 def place_of(error: BaseException) -> str:
-    """File and line of the deepest call outside Python and its packages, in parentheses; "" if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith((*LIBRARIES, __file__, "<frozen"))]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    """File and line of the deepest call, outside Python and its packages if any is, in parentheses."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((__file__, "<frozen"))]
+    own = [frame for frame in frames if not frame.filename.startswith(LIBRARIES)]
+    return "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
 
 
 def stateful(*rules: RuleObject) -> dict[str, RuleObject]:
@@ -271,7 +279,8 @@ def load_object(name: str, option: str) -> Callable[..., Any]:
     try:
         function = pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:  # importing a module executes it
-        reason = describe(error).removeprefix("raised ") + place_of(error)
+        place = "" if isinstance(error, ModuleNotFoundError | AttributeError) else place_of(error)
+        reason = describe(error).removeprefix("raised ") + place
         hint = "; write the module without .py" if ".py:" in name else ""
         raise UserError(f"{option}: got {name!r}, expected module:function ({reason}){hint}") from error
     if ":" not in name or not callable(function):

@@ -49,7 +49,7 @@ from d3s.reward import RewardError, RewardFunction
 from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
-from d3s.rules import stateful
+from d3s.rules import stateful, through_file
 from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
 from d3s.selector import Selection, Selector
 from d3s.shapes import known_parameters
@@ -353,8 +353,9 @@ class Trainer(StopSignals):
             export_model(self.actor, self.tokenizer, self.run / "model")
 
     def _save(self) -> None:
-        self.state.parts = part_states(self.parts, self.accelerator)
         with self._timed("checkpoint"):
+            parts = part_states(self.parts, self.accelerator)
+            self.state.parts = {name: through_file(state, name) for name, state in parts.items()}
             keep, same_weights = self.config.checkpoint.keep, self.saved == self.state.step
             save_checkpoint(self.actor, self.state, self.config, self.run, keep, same_weights=same_weights)
         self.saved = self.state.step
@@ -426,7 +427,9 @@ class Trainer(StopSignals):
 
         Also after a constructor that failed.
         """
-        for part in ("engine", "reward_function", "tracker"):
-            if hasattr(self, part):
-                getattr(self, part).close()
-        self.restore_signals()
+        try:
+            for part in ("engine", "reward_function", "tracker"):
+                if hasattr(self, part):
+                    getattr(self, part).close()
+        finally:
+            self.restore_signals()

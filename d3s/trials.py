@@ -21,7 +21,7 @@ from d3s.reward import RewardFunction, scorers
 from d3s.rewards.token_advantages import SHAPER_RULES
 from d3s.rollout.engine import SamplingParams
 from d3s.rollout.named import open_engine
-from d3s.rules import ClassContract, Contract, OfRuns, Value, rule_name
+from d3s.rules import ClassContract, Contract, OfRuns, Value, rule_name, through_file
 from d3s.tiny import ensure_base
 
 TRIED = 2  # problems
@@ -149,7 +149,7 @@ def _attempt_class(contract: ClassContract, value: Value, config: Config) -> lis
     except OfRuns:  # a half step: its state can be kept, but no further step made
         known = False
     if first.has("state_dict"):
-        second.load_state_dict(first.state_dict())
+        second.load_state_dict(through_file(first.state_dict(), f"{contract.option} {first.name}"))
     if not known:
         return []
     results = trial(first, config), trial(second, config)

@@ -23,6 +23,7 @@ from benchmarks.harness import ROOT, resident
 from d3s import distributed
 from d3s.common import silence_libraries
 from d3s.config.load import load_config
+from d3s.config.schema import Config
 from d3s.groups import Rollout
 from d3s.packing import MicroBatch
 from d3s.pretrained import read_config, read_tokenizer
@@ -82,8 +83,11 @@ class StubEngine(Engine):
     """Fills rollouts from random arrays; the last tokens are a boxed answer of 0 to 3, each half as often as the one
     before, so that groups have both verdicts."""
 
-    def __init__(self, clock: PhaseClock, vocabulary: int, lengths: list[int], answers: list[list[int]]) -> None:
+    def __init__(
+        self, config: Config, clock: PhaseClock, vocabulary: int, lengths: list[int], answers: list[list[int]]
+    ) -> None:
         """`lengths` of responses to draw from; `answers` the token ids of each boxed answer."""
+        super().__init__(config.model.name, config.rollout, dtype="float32", max_model_len=1)  # which is not used
         self._clock, self._vocabulary, self._lengths, self._answers = clock, vocabulary, lengths, answers
 
     def sample(
@@ -119,6 +123,8 @@ class StubEngine(Engine):
 
 class StubPolicy(nn.Module):
     """Replaces d3s.policy.Policy: one parameter, 0 at first, is the log-probability of every token."""
+
+    padded = False
 
     def __init__(self, path: str, *_, **__) -> None:
         super().__init__()
@@ -165,7 +171,7 @@ def rehearse(overrides: list[str], vocabulary: int, lengths: list[int]) -> list[
     answers = [[*tokenizer.encode(f" \\boxed{{{i}}}"), tokenizer.eos_token_id] for i in range(4)]
     clock = PhaseClock()
     with ExitStack() as stack:
-        for name, value in replacements(clock, StubEngine(clock, vocabulary, lengths, answers)).items():
+        for name, value in replacements(clock, StubEngine(config, clock, vocabulary, lengths, answers)).items():
             stack.enter_context(patch(name, value))
         trainer = Trainer(config)
         trainer.train()

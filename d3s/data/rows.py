@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from d3s.common import UserError
-from d3s.pretrained import hub_problem
+from d3s.pretrained import ask_hub
 
 FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 Row = tuple[str, dict[str, Any]]  # location (file and line, for error messages), fields
@@ -122,7 +122,7 @@ def _offline_unless_hub_answers() -> Iterator[None]:
 
     constants = huggingface_hub.constants
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    if not any(before) and hub_problem(constants.ENDPOINT):
+    if not any(before) and ask_hub(constants.ENDPOINT):
         constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         yield

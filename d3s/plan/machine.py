@@ -161,7 +161,7 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
                 resolve_template(data.template, tokenizer), prompts.texts[0], tokenizer,
                 _end_tokens(config.model.name, tokenizer), config.rollout.stop, config.reward.extraction,
             )  # fmt: skip
-            build_order(config, prompts.problems).take(count=1, position=0)
+            build_order(config, prompts.problems).take(count=config.train.prompts_per_step, position=0)
             count, longest = len(prompts.problems), max(map(len, prompts.ids))
             text += f", prompts of up to {longest} tokens (limit {limit})"
         else:

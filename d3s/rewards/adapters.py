@@ -14,7 +14,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from d3s.common import UserError, shown
 from d3s.rewards.scored import LARGEST, Scored
 
 # (arguments by name, options, what a message names of the call) -> what the function returned
@@ -36,8 +35,6 @@ def from_trl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
     def reward(
         responses: list[str], answer: str, row: dict[str, Any], conversational: bool = False, **options: Any
     ) -> Any:
-        if not isinstance(conversational, bool):
-            raise UserError(f"reward.functions: got conversational: {shown(conversational)}, expected true or false")
         prompt = row.get("prompt") or row.get("problem", "")
         if conversational and isinstance(prompt, str):
             prompt = [{"role": "user", "content": prompt}]
@@ -68,7 +65,7 @@ def from_verl(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
     def rewards(responses: list[str], answer: str, row: dict[str, Any], **options: Any) -> Any:
         lists = {f"{name}s": [value] * len(responses) for name, value in arguments(answer, row).items()}
         values = call(lists | {"solution_strs": responses}, options, {"answer": answer, "row": row})
-        return [_as_scored(value) for value in values] if isinstance(values, list) else values
+        return [_as_scored(value) for value in values] if isinstance(values, list | tuple) else values
 
     return rewards if takes(function, "solution_strs") else reward
 

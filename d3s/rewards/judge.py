@@ -60,14 +60,23 @@ class RewardContract(Contract):
         """Import what `module:name` or `LIBRARY:module:name` is. Raises UserError if there is none."""
         library, _, path = name.partition(":")
         if library not in ADAPTERS or ":" not in path:
-            function = super().load(name)
-            if of := next((library for argument, library in SIGNS.items() if takes(function, argument)), None):
-                raise UserError(f"{self.option}: {name} takes the arguments of {of}; write {of}:{name}")
-            return function
+            return super().load(name)
         function = super().load(path)
         if problem := kind_problem(function):
             raise UserError(f"{self.option}: {name} {problem}")
         return ADAPTERS[library](function, partial(_call_by_name, self.option, name, function))
+
+    def rule(self, value: Value) -> Rule:
+        """See Contract.rule."""
+        rule = super().rule(value)
+        if rule.name.startswith("trl:") and type(chat := rule.options.get("conversational", False)) is not bool:
+            raise UserError(f"{self.option}: {rule.name} got conversational: {shown(chat)}, expected true or false")
+        return rule
+
+    def remedy(self, name: str, argument: str) -> str:
+        """The library whose rewards take such an argument, else see Contract.remedy."""
+        library = SIGNS.get(argument) if ":" not in name.partition(":")[2] else None
+        return f"write {library}:{name} for a reward of {library}" if library else super().remedy(name, argument)
 
     def of(self, function: Callable[..., Any]) -> Contract:
         """The contract of a class, of a function of a group, or of a function of a response."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -40,10 +41,12 @@ class OwnEngine(Engine):
         called = f"{self._own.option}: {self._own.name}.sample called on_finished"
 
         def report(rollout: Rollout) -> None:
-            reported[id(rollout)] = list(rollout.response_ids)
             try:
-                if problem := rollout_problem(rollout, params, False, "in it", self._vocabulary):
-                    raise UserError(f"{called} with a rollout that is not finished: {problem}")
+                complete = replace(rollout, entropies=[])  # which may come later
+                problem = rollout_problem(complete, params, False, "in a rollout", self._vocabulary)
+                if problem or id(rollout) in reported:
+                    raise UserError(f"{called} with {problem or 'a rollout for the second time'}")
+                reported[id(rollout)] = list(rollout.response_ids)
                 on_finished(rollout)
             except Exception as error:
                 raised.append(error)
@@ -60,7 +63,7 @@ class OwnEngine(Engine):
         for rollout in rollouts:
             if id(rollout) not in reported:
                 on_finished(rollout)
-            elif reported[id(rollout)] != rollout.response_ids:
+            elif reported[id(rollout)] != list(rollout.response_ids):
                 raise UserError(f"{called} before the response was complete")
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:

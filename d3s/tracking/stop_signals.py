@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import Any
@@ -17,6 +17,7 @@ class StopSignals:
 
     stop_signal, stop_time = 0, 0.0  # number and time of the first signal
     ends_process = False  # by a second one, as a command does; else it raises KeyboardInterrupt
+    handlers: Mapping[int, Any] = {}  # those from before, while the signals are caught
 
     def catch_signals(self) -> None:
         """Handle the signals until `restore_signals`, but not a SIGHUP that nohup ignores.
@@ -26,13 +27,15 @@ class StopSignals:
         self.stop_signal = 0
         if threading.current_thread() is not threading.main_thread():
             return
+        self.restore_signals()  # of a loop that ran before
         hangup = [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)
         numbers = [signal.SIGTERM, signal.SIGINT, *hangup]
-        self.handlers: dict[int, Any] = {number: signal.signal(number, self._on_signal) for number in numbers}
+        self.handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
 
     def restore_signals(self) -> None:
         """Restore the handlers from before `catch_signals`. Without that call this does nothing."""
-        for number, handler in getattr(self, "handlers", {}).items():
+        handlers, self.handlers = self.handlers, {}
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: object) -> None:

@@ -17,7 +17,6 @@ from d3s.data.code import CODE_REWARD, read_code_problem
 from d3s.data.order import build_order
 from d3s.data.problems import Problem, hub_split, is_hub_name, load_problems, name_sources, problem_order
 from d3s.data.rows import file_rows, hub_rows
-from d3s.pretrained import hub_problem
 from tests.helpers.code_files import HUMANEVAL, MBPP
 from tests.helpers.data_files import write_rows
 
@@ -220,7 +219,6 @@ def test_unreachable_hub_is_contacted_once(monkeypatch):
     for module in flags:
         monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "get_session", Session)
-    monkeypatch.setattr("d3s.data.rows.hub_problem", hub_problem.__wrapped__)  # without its cache
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     assert next(hub_rows("org/name", "train", "")) == ("org/name row 1", ROWS[0])
     assert timeouts == [5] and modes == [[True, True]] and not any(module.HF_HUB_OFFLINE for module in flags)

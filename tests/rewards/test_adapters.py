@@ -127,7 +127,7 @@ def test_dictionaries_of_verl_become_parts():
         (
             {"rule": f"trl:{HERE}lengths", "conversational": "no"},
             PLAIN,
-            "got conversational: 'no', expected true or false",
+            "lengths got conversational: 'no', expected true or false",
         ),
         ("trl:" + HERE + "nothing", PLAIN, "nothing returned None, expected a list of 3 numbers on problem"),
         ("trl:" + HERE + "too_few", PLAIN, r"too_few returned \[1.0\], expected a list of 3 numbers on problem"),
@@ -137,10 +137,12 @@ def test_dictionaries_of_verl_become_parts():
     ],
 )
 def test_mistakes_are_named_before_a_run(rule, row, problem):
-    judge = Judge(REWARD_RULES, rule, RewardConfig())
-    with pytest.raises(UserError, match=f"^reward.functions: ((trl|verl):{HERE})?{problem}"):
-        judge.attempt("4", row)
-    judge.close()
+    with pytest.raises(UserError, match=f"^reward.functions: (trl|verl):{HERE}{problem}"):
+        judge = Judge(REWARD_RULES, rule, RewardConfig())
+        try:
+            judge.attempt("4", row)
+        finally:
+            judge.close()
 
 
 def test_groups_add_to_the_reward_of_responses():

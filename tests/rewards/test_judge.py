@@ -208,6 +208,7 @@ def test_functions_of_groups_see_all_responses(make):
 
 def test_a_function_is_called_once_at_a_time_in_order(make):
     """In a thread of its own, so that a slow call does not hold up the caller."""
+    CALLS.clear()
     judge = make("waits")
     futures = [judge.submit(response, "a") for response in "xyz"]
     assert not futures[0].done()

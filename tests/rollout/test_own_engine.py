@@ -39,6 +39,12 @@ def reports_unfilled(self, rollouts, on_finished):
     on_finished(rollouts[0])
 
 
+def reports_twice(self, seeds, rollouts, params, entropies, on_finished):
+    Silent.sample(self, seeds, rollouts, params, entropies)
+    on_finished(rollouts[0])
+    on_finished(rollouts[0])
+
+
 def reports_early(self, seeds, rollouts, params, entropies, on_finished):
     Silent.sample(self, seeds, rollouts, params, entropies)
     on_finished(rollouts[0])
@@ -128,7 +134,8 @@ def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatc
         (changed(response_ids=[1], logprobs=[-math.inf]), ".sample returned -inf in the logprobs in rollout 1, expe"),
         (changed(response_ids=[257], logprobs=[-1.0]), ".sample returned the token 257 in rollout 1, expected an id b"),
         (changed(response_ids=[-1], logprobs=[-1.0]), ".sample returned the token -1 in rollout 1, expected an id b"),
-        (own(sample=reports_unfilled), "on_finished with a rollout that is not finished: 0 tokens in it, expected 1"),
+        (own(sample=reports_unfilled), ".sample called on_finished with 0 tokens in a rollout, expected 1 to 8 token"),
+        (own(sample=reports_twice), ".sample called on_finished with a rollout for the second time"),
         (own(sample=reports_early), ".sample called on_finished before the response was complete"),
         (changed(entropies=[]), "returned no entropies, which requires selector.entropy_source: actor"),
         (Silent, ""),
