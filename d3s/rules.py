@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # imported where it is used, as the configuration needs no to
 
 Value = str | Mapping[str, Any]
 ATOMS = {int, float, str, bool, type(None)}  # which no copy is needed of
-LIBRARIES = (*(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")), site.getusersitepackages())
+PATHS = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), site.getusersitepackages())
+LIBRARIES = tuple(f"{path}/" for path in PATHS)  # of Python and its packages
 FORMS = "module:function or {rule: NAME, option: value}"
 KINDS = {
     "a class": inspect.isclass,
@@ -233,7 +234,7 @@ def through_file(state: dict[str, Any], rule: str) -> dict[str, Any]:
             raise
         raise UserError(
             f"{rule.replace(' ', ': ', 1)}.state_dict returned a value that torch.load(weights_only=True) refuses; "
-            "expected tensors, texts, lists, dicts and numbers of Python, as float(x) makes of NumPy's"
+            "expected tensors, texts, lists, dicts and Python's numbers; convert NumPy's by float(x)"
         ) from None
 
 
@@ -321,7 +322,7 @@ def tensor_problem(value: Any, shape: tuple[int, ...], *dtypes: "torch.dtype", e
     if tuple(value.shape) != shape:
         return f"a tensor {list(value.shape)}, expected {list(shape)}"
     if value.requires_grad and shape:  # but of a loss
-        return "a tensor that requires a gradient, expected one without, as x.detach() is"
+        return "a tensor that requires a gradient, expected x.detach()"
     if value.dtype not in dtypes and not (not dtypes and value.is_floating_point()):
         return f"a tensor of {value.dtype}, expected {' or '.join(map(str, dtypes)) or 'floating point'}"
     return f"NaN or infinity as {entry}" if entry and not value.isfinite().all() else None

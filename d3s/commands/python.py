@@ -163,7 +163,7 @@ def evaluate(
 
 @contextmanager
 def _no_launcher_left() -> Iterator[None]:
-    """Remove what is set for vLLM from the environment: a next run, or a child, would take itself for a rank."""
+    """Remove the launcher's variables that vLLM sets: a next run or a child process would take itself for a rank."""
     from d3s.commands.command_line import LAUNCH
 
     before = set(os.environ)
@@ -175,7 +175,7 @@ def _no_launcher_left() -> Iterator[None]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises what a command line prints, and takes no beginnings of names."""
+    """A parser that raises what a command line prints, and takes no abbreviations."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, **settings)

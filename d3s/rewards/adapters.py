@@ -79,4 +79,5 @@ def _as_scored(value: Any) -> Any:
 
 
 ADAPTERS = {"trl": from_trl, "verl": from_verl}
-SIGNS = {"completions": "trl", "data_source": "verl", "solution_str": "verl", "solution_strs": "verl"}  # arguments
+# argument -> the library whose rewards take it
+SIGNS = {"completions": "trl", "data_source": "verl", "solution_str": "verl", "solution_strs": "verl"}

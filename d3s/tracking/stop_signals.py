@@ -22,7 +22,7 @@ class StopSignals:
     def catch_signals(self) -> None:
         """Handle the signals until `restore_signals`, but not a SIGHUP that nohup ignores.
 
-        In a thread other than the main one there are none.
+        Python sets handlers in the main thread alone; in another one training cannot be stopped by a signal.
         """
         self.stop_signal = 0
         if threading.current_thread() is not threading.main_thread():
@@ -52,7 +52,7 @@ class StopSignals:
 
 
 def stoppable(train: Callable[[Any], int]) -> Callable[[Any], int]:
-    """Let the signals stop this loop of a StopSignals. They are restored if it raises, as close() may not follow."""
+    """Let the signals stop a training loop. The handlers are restored if it raises, as close() may not follow."""
 
     @wraps(train)
     def caught(self: StopSignals) -> int:
