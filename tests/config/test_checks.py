@@ -12,7 +12,6 @@ from tests.helpers.configs import flat, rejection
 
 # Overrides, separated by two spaces => a part of the message. First one value for each way to say what is expected.
 IMPOSSIBLE = f"""\
-rollout.temperature=0.001 => rollout.temperature: got 0.001, expected a number >= 0.01
 schedule.n_init=1 => schedule.n_init: got 1, expected a number >= 2 or null
 schedule.n_init=all => schedule.n_init: got 'all', expected an integer or null
 optim.learning_rate=.inf => optim.learning_rate: got inf, expected a finite number

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.helpers.command_line import complete, kill_group, lines, run, timeless, wait_for
-from tests.helpers.small_run import assert_readable, run_with_fault, same_parameters, same_run, start_with_fault
+from tests.helpers.small_run import (
+    assert_readable,
+    checkpoint_names,
+    run_with_fault,
+    same_parameters,
+    same_run,
+    start_with_fault,
+)
 from tests.helpers.training import EVALUATED
 
 
@@ -19,11 +26,6 @@ def arguments(model, folder, *more):
         "rollout.kv_cache_gb=0.1", "reward.functions=[tests.helpers.rewards:even_length]", *EVALUATED, "eval.every=2",
         "eval.keep_best=true", "checkpoint.every=2", "checkpoint.keep=2", "data.limit=64", *more,
     ]  # fmt: skip
-
-
-def checkpoint_names(folder):
-    """The names of the published checkpoints of a run."""
-    return sorted(path.name for path in (folder / "checkpoints").iterdir() if not path.name.startswith("."))
 
 
 @pytest.fixture(scope="module")

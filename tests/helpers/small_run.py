@@ -25,6 +25,11 @@ def arguments(model: Path, folder: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def checkpoint_names(folder: Path) -> list[str]:
+    """The names of the checkpoints of a run."""
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
 def parameters(folder: Path) -> dict[str, Tensor]:
     """Parameters of the saved model in this folder, except the head: it is the embedding and not in every file."""
     tensors = load_file(folder / "model.safetensors")

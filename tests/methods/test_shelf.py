@@ -41,6 +41,7 @@ def test_every_method_has_an_overlay_and_a_paper():
         assert f"d3s.methods.{path.stem}:" in overlays, path
 
 
+FOLLOW, COVERAGE, SHARE = "schedule.follow", "coverage:Coverage", "auto_share:AutoShare"
 STRATEGY, LATR, CARRY, ROUNDS = "rollout.strategy", "latr:LATR", "carry_over:CarryOver", "two_rounds:TwoRounds"
 NO_TEXTS, ENGINE = "rollout.stop=[end]", ["rollout.engine=vllm", "loss.old_logprobs=engine"]
 
@@ -51,6 +52,9 @@ NO_TEXTS, ENGINE = "rollout.stop=[end]", ["rollout.engine=vllm", "loss.old_logpr
         ("selector.rollouts", "ragen:variance_mass, share: 1.1", [], "share must be in (0, 1], not 1.1"),
         ("selector.rollouts", "two_stage:two_stage, stage: 1", [], "stage must be an integer above 1, not 1"),
         ("selector.tokens", "likely_tokens:likely_tokens, least: 1.5", [], "least must be in [0, 1], not 1.5"),
+        (FOLLOW, COVERAGE, ["selector.normalize=after", "selector.cross_share=0"], "requires selector.normalize: bef"),
+        (FOLLOW, COVERAGE, ["schedule.n_shape=constant", "schedule.k_shape=constant"], "requires schedule ends that"),
+        (FOLLOW, SHARE, ["selector.rollouts=random"], "requires selector.norm"),
         (STRATEGY, f"{LATR}, share: 2", [], "share must be a number from 0 to 1, not 2"),
         (STRATEGY, f"{LATR}, steps: -1", [], "steps must be an integer of at least 0, not -1"),
         (STRATEGY, LATR, [NO_TEXTS], "requires rollout.stop: []"),

@@ -133,7 +133,6 @@ def test_dictionaries_of_verl_become_parts():
         ("trl:" + HERE + "too_few", PLAIN, r"too_few returned \[1.0\], expected a list of 3 numbers on problem"),
         ("verl:" + HERE + "misspelt", VERL, "misspelt needs 'solution' .* data_source, ground_truth, extra_info, sol"),
         ("verl:" + HERE + "keyed", VERL, "keyed returned {'reward': 1.0}, expected a finite number"),
-        ({"rule": "verl:" + HERE + "keyed", "a": 1}, VERL, "keyed has no option 'a'; expected no options"),
     ],
 )
 def test_mistakes_are_named_before_a_run(rule, row, problem):

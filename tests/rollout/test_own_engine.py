@@ -114,15 +114,12 @@ def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("engine", "problem"),
     [
-        ("vlm", "got 'vlm', expected 'vllm', 'transformers', module:function or {rule: NAME, option: value} (did you"),
         ("{rule: vllm, eager: true}", "vllm has no option 'eager'; expected no options"),
-        ("no_such_module:Engine", "expected module:function (ModuleNotFoundError"),
         (lambda: None, "engine is no class"),
         (without("sample"), "engine has no method sample"),
         (without("load_weights"), "engine has no method load_weights"),
         (own(load_weights=lambda self, named: None), ".load_weights needs 'named', which is no"),
         (own(__init__=lambda self, url: None), "needs 'url', which is no argument of this rule"),
-        (own(__init__=lambda self: 1 / 0), "raised ZeroDivisionError: division by zero (test_own"),
         (own(sample=lambda self, rollouts: rollouts), "returned list, expected None, as `sample`"),
         (own(sample=lambda self: None), ".sample returned 0 tokens in rollout 0, expected 1 to 8"),
         (own(sample=lambda self: {}["a"]), ".sample raised KeyError: 'a' (test_own_engine.py, "),
