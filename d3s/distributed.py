@@ -202,15 +202,18 @@ def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
         return list(chain.from_iterable(gather_object([items])))
 
 
-def require_equal(what: str, chosen: Tensor, accelerator: Accelerator) -> None:
-    """Require that all ranks have chosen the same, bool of any shape. Collective.
+SEEDED = "a rule may draw random numbers from `generator` alone"
+
+
+def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, remedy: str = SEEDED) -> None:
+    """Require that all ranks have chosen the same, bool of any shape or a list. Collective.
 
     Raises: UserError on all ranks.
     """
     if accelerator.num_processes > 1:
-        digest = sha256(np.packbits(chosen.numpy()).tobytes()).hexdigest()
-        if len(set(all_gather_objects([digest], accelerator))) > 1:
-            raise UserError(f"{what}: ranks chose differently; a rule may draw random numbers from `generator` alone")
+        content = np.packbits(chosen.numpy()).tobytes() if isinstance(chosen, Tensor) else repr(chosen).encode()
+        if len(set(all_gather_objects([sha256(content).hexdigest()], accelerator))) > 1:
+            raise UserError(f"{what}: ranks differ; {remedy}")
 
 
 def all_gather_arrays(array: np.ndarray, accelerator: Accelerator) -> list[np.ndarray]:

@@ -276,6 +276,7 @@ class Trainer(StopSignals):
     def _collect_next(self, count: int) -> RolloutGroups:
         asked, position = self.collector.problems_for(count), self.state.position
         problems = self.order.take(count=asked, position=position)
+        require_equal("data.order", problems, self.accelerator, "a rule may draw random numbers from `seed` alone")
         groups = self.collector.collect(problems, position, step=self.state.step, count=count)
         self.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += asked

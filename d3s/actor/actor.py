@@ -26,6 +26,7 @@ from d3s.actor.state import full_weights
 from d3s.actor.tally import Tally
 from d3s.actor.zero3 import Shards, choose_placement
 from d3s.common import UserError
+from d3s.distributed import require_equal
 from d3s.loss import (
     LOSS_RULES,
     Largest,
@@ -103,6 +104,7 @@ class Actor:
         )
         self.policy, self.optimizer = self.placement.prepare(policy, optimizer)
         self.reference = None
+        self._statistics: list[str] | None = None  # that the loss returns; after its first call
         if self.reads_reference and (teacher or not lora):  # else the reference is the adapter's own frozen model
             dtype = getattr(torch, model.dtype) if teacher else torch.float32
             path = teacher or model_path
@@ -237,6 +239,9 @@ class Actor:
             self.optimizer.zero_grad()
 
         forwarded = self.micro_batches.run(backward, forget, batch, shards, lengths)
+        if first:
+            remedy = "a loss returns the same statistics from every call"
+            require_equal("loss.kind", [sorted(tally.sums), sorted(tally.largest)], self.accelerator, remedy)
         self._require_finite("loss", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
         self.placement.exchange_gradients()
         norm = self.placement.step(partial(self._require_finite, "gradient norm"))
@@ -285,6 +290,13 @@ class Actor:
             epsilon_high=config.epsilon_high,
             denominator=denominator,
         )
+        if self._statistics is None:
+            self._statistics = sorted(statistics)
+        if sorted(statistics) != self._statistics:
+            raise UserError(
+                f"loss.kind: {self.loss.name} returned the statistics {sorted(statistics)}, expected "
+                f"{self._statistics}, those of its first call"
+            )
         stats: Stats = {
             ("policy/" if k in ("clip_low", "clip_high") else "loss/") + k: v for k, v in statistics.items()
         }

@@ -28,9 +28,10 @@ class Tally:
 
     def gathered(self, accelerator: Accelerator) -> dict[str, float | Largest]:
         """Reduce over all ranks, with one copy from the device. Collective."""
-        values = torch.stack([*self.sums.values(), *self.largest.values()])
+        sums, largest = sorted(self.sums), sorted(self.largest)  # a rule may return its names in any order
+        values = torch.stack([self.sums[name] for name in sums] + [self.largest[name] for name in largest])
         gathered = accelerator.gather(values.to(accelerator.device)[None]).cpu()  # [ranks, names]
-        sums, largest = gathered.split([len(self.sums), len(self.largest)], dim=1)
-        return dict(zip(self.sums, sums.sum(0).tolist())) | {
-            name: Largest(value) for name, value in zip(self.largest, largest.amax(0))
+        added, highest = gathered.split([len(sums), len(largest)], dim=1)
+        return dict(zip(sums, added.sum(0).tolist())) | {
+            name: Largest(value) for name, value in zip(largest, highest.amax(0))
         }

@@ -3,16 +3,19 @@
 import argparse
 import contextlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from d3s.common import UserError, exit_code
+from d3s.common import UserError, exit_code, short
 from d3s.config.fields import expand_home
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 
+# what gloo and NCCL say to the other processes when one has ended
+OTHER_ENDED = re.compile(r"(?:closed|reset) by peer|remote process exited")
 LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # of the processes of a launcher
 
 
@@ -66,8 +69,12 @@ def run_and_exit(main: Callable[[], int | None]) -> NoReturn:
     except KeyboardInterrupt:  # once training begins, the trainer handles the signal
         print("stopped before the first step", file=sys.stderr)
         code = 130
-    except Exception:
-        traceback.print_exc()
+    except Exception as error:
+        if OTHER_ENDED.search(str(error)):
+            reason = f"another process of this run ended, whose message says why ({short(str(error))})"
+            print(f"error: {reason}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         code = 1
     with contextlib.suppress(OSError):  # the reader of the pipe has ended
         sys.stdout.flush()

@@ -166,11 +166,16 @@ def run_program() -> None:
 
 def program() -> NoReturn:
     """Run the command line, and end the process."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clusters send SIGTERM; treat it as Ctrl-C
+
+    def stop(number: int, _: object) -> NoReturn:
+        raise KeyboardInterrupt(number)
+
+    signal.signal(signal.SIGTERM, stop)  # clusters send it; Ctrl-C raises the same without a number
     try:
         sys.exit(exit_code(run_program))
-    except KeyboardInterrupt:
-        sys.exit("interrupted; rerun the same command to resume")
+    except KeyboardInterrupt as stopped:
+        print("interrupted; rerun the same command to resume", file=sys.stderr)
+        sys.exit(128 + next(iter(stopped.args), signal.SIGINT))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 
-def _reject_bool(value: Any) -> Any:
-    """Reject true and false, which Python accepts as the numbers 1 and 0."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("number", "expected a number")
-    return value
-
-
 def _reject_empty(value: Any) -> Any:
     """Reject text without a character that shows, which Python takes for the current directory."""
     if isinstance(value, str) and not value.strip():
@@ -36,7 +29,7 @@ def expand_home(value: Any) -> Any:
 
 LOWEST_TEMPERATURE = 0.01  # vLLM silently raises lower temperatures to this value
 MOST = 10**9  # upper limit of every count: beyond any machine, and small enough for the arithmetic of the dry run
-Number = Annotated[float, BeforeValidator(_reject_bool)]
+Number = Annotated[float, Field(strict=True)]  # rejects true, "1e-5" and "1_0"
 Integer = Annotated[int, Field(strict=True)]  # rejects true, 3.0 and "3"
 Switch = Annotated[bool, Field(strict=True)]
 Fraction = Annotated[Number, Field(gt=0, le=1)]
@@ -71,7 +64,7 @@ def _check_weighted_rule(value: Any) -> Any:
         return _check_rule(value)
     with contextlib.suppress(TypeError, ValueError):
         rule, weight = value
-        if isinstance(rule, str | dict) and not isinstance(weight, bool) and math.isfinite(float(weight)):
+        if isinstance(rule, str | dict) and type(weight) in (int, float) and math.isfinite(weight):
             return _check_rule(rule), weight
     raise PydanticCustomError("name", "expected module:function or [module:function, weight]")
 

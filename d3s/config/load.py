@@ -25,6 +25,7 @@ KINDS = {  # what an option expects, by pydantic's type of error
     "int_type": "an integer",
     "list_type": "a list",
     "path_type": "a path",
+    "string_too_short": "text that is not empty",
     "string_type": "text",
 }
 
@@ -83,9 +84,9 @@ def _read_yaml(path: Path) -> dict:
 def _read_override(override: str) -> dict:
     """`section.key=value` as {section: {key: value}}."""
     key, equals, value = override.partition("=")
-    section, dot, name = key.partition(".")
-    if not (equals and dot):
-        hint = _nearest(key) if equals and key else ""
+    section, _, name = key.partition(".")
+    if not (equals and section and name):
+        hint = _nearest(key) if equals and key.strip(".") else ""
         raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
     try:
         read = yaml12.load(value)

@@ -37,8 +37,8 @@ LENGTH = "length"  # the name of the length term among the parts of a reward
 
 class ModelConfig(Section):
     name: Source = "tiny:precedence"
-    """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:mixed, tiny:countdown, tiny:code or
-    tiny:words."""
+    """Policy to train: a hub name, a local directory, or tiny:precedence, tiny:mixed, tiny:chains, tiny:countdown,
+    tiny:code or tiny:words."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the engine and of the forward and backward passes; the optimizer always keeps float32 weights."""
     head_dtype: Literal["auto", "float32"] = "auto"

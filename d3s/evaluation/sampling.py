@@ -51,7 +51,7 @@ class Sampling:
             ("seed", "0 to 2**31 - 1", 0 <= self.seed < 2**31),
         ):
             if not valid:
-                raise UserError(f"{name}: got {getattr(self, name)}, expected {expected}")
+                raise UserError(f"--{name.replace('_', '-')}: got {getattr(self, name)}, expected {expected}")
 
     @property
     def params(self) -> SamplingParams:

@@ -16,6 +16,8 @@ schedule.n_init=1 => schedule.n_init: got 1, expected a number >= 2 or null
 schedule.n_init=all => schedule.n_init: got 'all', expected an integer or null
 optim.learning_rate=.inf => optim.learning_rate: got inf, expected a finite number
 optim.learning_rate=true => optim.learning_rate: got True, expected a number
+optim.learning_rate=1_0 => optim.learning_rate: got '1_0', expected a number
+rollout.stop=[""] => rollout.stop.0: got '', expected text that is not empty
 selector.cross_share=half => selector.cross_share: got 'half', expected a number
 loss.kl_estimator=k1 => loss.kl_estimator: got 'k1', expected 'k2' or 'k3'
 rollout.engine=vlm => did you mean 'vllm'?

@@ -58,6 +58,7 @@ def test_unknown_key_names_the_nearest_key_or_all(override, end):
     [
         ("loss.beta", "override 'loss.beta': expected section.key=value"),
         ("=1", "override '=1': expected section.key=value"),
+        (".=1", "override '.=1': expected section.key=value"),
         ("loss.beta=[1", "override 'loss.beta=[1': the value is not valid YAML"),
         ("data.system_prompt=You are #1", "override 'data.system_prompt=You are #1': # begins a comment; quote"),
         ("model.compile=!!bool x", "override 'model.compile=!!bool x': the value is not valid YAML"),

@@ -13,6 +13,8 @@ from tests.helpers.small_run import arguments, parameters, same_parameters
 from tests.helpers.training import EVALUATED
 from tests.helpers.update_on_ranks import CASES, COMPILED, LORA
 
+OWN = "tests.helpers.own_rules"
+
 
 @pytest.fixture(scope="module")
 def updated(tied_model, gqa_model, tmp_path_factory):
@@ -58,11 +60,25 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
 def test_ranks_gather_and_compare(updated):
     """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
-    differ = "other: ranks chose differently; a rule may draw random numbers from `generator` alone"
+    differ = "other: ranks differ; a rule may draw random numbers from `generator` alone"
     assert errors["single"] == [None, None, "the gradient norm is inf", "nothing moved"]
     for launcher in ("ddp", "zero3"):
         assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
         assert errors[launcher] == [None, differ, "the gradient norm is inf", "nothing moved"]
+
+
+def test_unlike_ranks_are_named(tied_model, tmp_path):
+    """The loss of rank 1 alone ends the run, after steps whose statistics are added by name; then each rank's order."""
+    words = [*arguments(tied_model, tmp_path), "train.steps=9", f"loss.kind={OWN}:unlike_ranks"]
+    code, output = run(words, "ddp")
+    steps = lines(tmp_path / "metrics.jsonl")
+    assert {(step["loss/ones"], step["loss/twos"]) for step in steps} == {(1, 2)} and len(steps) < 9
+    first = f"{OWN}:unlike_ranks returned the statistics ['ones', 'threes', 'twos'], expected ['ones', 'twos'], those"
+    assert code and f"error: loss.kind: {first} of its first call\n" in output
+    assert "error: another process of this run ended, whose message says why (" in output
+    assert "in all_gather_objects" not in output, "the traceback of the other rank"
+    code, output = run([*arguments(tied_model, tmp_path / "order"), f"data.order={OWN}:UnlikeOrder"], "ddp")
+    assert code and "error: data.order: ranks differ; a rule may draw random numbers from `seed` alone\n" in output
 
 
 def test_bfloat16_sums_gradients_in_float32(updated):

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import shutil
+import signal
 from collections import Counter
 
 import pytest
@@ -112,7 +113,7 @@ def test_interrupted_command_resumes(base, tmp_path):
     wait_for(lambda: file.exists() and file.stat().st_size > 0, process)
     process.terminate()
     code, output = finish(process)
-    assert code and output.endswith("interrupted; rerun the same command to resume\n")
+    assert code == 128 + signal.SIGTERM and output.endswith("interrupted; rerun the same command to resume\n")
     partial = file.read_bytes()
     assert 0 < len(partial.splitlines()) < 12 * 128, "the evaluation finished before it could be interrupted"
     with pytest.raises(UserError, match="seed: got 1, expected 0"):

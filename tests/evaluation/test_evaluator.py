@@ -230,7 +230,7 @@ def test_settings_out_of_range_are_refused():
     outside = {"n": (0, 10**6 + 1), "temperature": (-1, 0.009, 2.1), "top_p": (0, 1.1), "max_tokens": (0,)}
     for name, values in (outside | {"seed": (-1, 2**31)}).items():
         for value in values:
-            with pytest.raises(UserError, match=f"{name}: got .*, expected"):
+            with pytest.raises(UserError, match=f"^--{name.replace('_', '-')}: got .*, expected"):
                 Sampling(**{name: value})
     sampling = Sampling(n=2, temperature=0.5, top_p=0.9, max_tokens=7)
     assert sampling.params == SamplingParams(max_tokens=7, temperature=0.5, top_p=0.9)

@@ -1,5 +1,8 @@
 """Rules and an engine of a user's own: right ones, of which five compute what D3S computes, and wrong ones."""
 
+import os
+from itertools import count
+
 import torch
 
 from d3s.groups import in_groups
@@ -11,6 +14,25 @@ def surrogate(logprobs, old_logprobs, advantages, denominator, clip=0.2):
     ratio = (logprobs - old_logprobs).exp()
     smaller = torch.min(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     return -(smaller / denominator).sum(), {}
+
+
+calls = count(1)
+
+
+def unlike_ranks(logprobs, advantages, denominator):
+    """Rank 1 returns the statistics in another order, and after some calls another one."""
+    ones = torch.ones_like(logprobs).sum().detach()
+    stats = {"ones": ones, "twos": 2 * ones}
+    if os.environ.get("RANK") == "1":
+        stats = dict(reversed(stats.items())) | ({"threes": 3 * ones} if next(calls) > 10 else {})
+    return -(logprobs * advantages / denominator).sum(), stats
+
+
+class UnlikeOrder:
+    """Problems from the number of the rank on."""
+
+    def take(self, count, position):
+        return [(int(os.environ.get("RANK", "0")) + i) % 12 for i in range(count)]
 
 
 def pooled(advantages, keep, eligible, generator):
