@@ -70,8 +70,8 @@ def run_and_exit(main: Callable[[], int | None]) -> NoReturn:
         print("stopped before the first step", file=sys.stderr)
         code = 130
     except Exception as error:
-        if OTHER_ENDED.search(str(error)):
-            reason = f"another process of this run ended, whose message says why ({short(str(error))})"
+        if isinstance(error, RuntimeError) and OTHER_ENDED.search(str(error)):
+            reason = f"another process of this run ended; its message or the launcher's says why ({short(str(error))})"
             print(f"error: {reason}", file=sys.stderr)
         else:
             traceback.print_exc()

@@ -75,7 +75,7 @@ def test_unlike_ranks_are_named(tied_model, tmp_path):
     assert {(step["loss/ones"], step["loss/twos"]) for step in steps} == {(1, 2)} and len(steps) < 9
     first = f"{OWN}:unlike_ranks returned the statistics ['ones', 'threes', 'twos'], expected ['ones', 'twos'], those"
     assert code and f"error: loss.kind: {first} of its first call\n" in output
-    assert "error: another process of this run ended, whose message says why (" in output
+    assert "error: another process of this run ended; its message or the launcher's says why (" in output
     assert "in all_gather_objects" not in output, "the traceback of the other rank"
     code, output = run([*arguments(tied_model, tmp_path / "order"), f"data.order={OWN}:UnlikeOrder"], "ddp")
     assert code and "error: data.order: ranks differ; a rule may draw random numbers from `seed` alone\n" in output
