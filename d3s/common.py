@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 NOTHING_TRAINED = 3  # the exit code of a run without a trained token
-
-
 FIRST_RANK_S = 5  # for the first rank of a node to report a mistake, after which a launcher ends the others
 
 
@@ -31,6 +29,9 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
     A path without permission, or longer than a path can be, is a user's mistake wherever it is looked at.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open until the process ends)
     with suppress(AttributeError, OSError):  # of an output that a caller has replaced
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters of messages
     try:
@@ -270,7 +271,7 @@ def disk_error(path: Path, error: Exception, remedy: str = "choose another outpu
     error: an OSError, or the RuntimeError or SafetensorError by which torch and safetensors report a full disk.
     """
     if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        remedy = "free some space and rerun the command (train.py: --resume auto, from step 1 without a checkpoint)"
+        remedy = "free some space and rerun the command (with --resume auto if it trains: from the last checkpoint)"
     reason = (isinstance(error, OSError) and error.strerror) or next(iter(str(error).splitlines()), "unknown error")
     return UserError(f"{path}: cannot be written ({reason}); {remedy}")
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import torch
 
@@ -198,7 +199,7 @@ class Trainer(StopSignals):
             self._export()
         kind = "trained" if self.state.tokens_trained else "untrained"
         self.tracker.say(
-            f"the {kind} model is in {self.run / 'model'}; for its curves: python -m d3s.report {self.run}"
+            f"the {kind} model is in {self.run / 'model'}; for its curves: python -m d3s.report {quote(str(self.run))}"
         )
         if self.state.step >= self.config.train.steps and not self.state.tokens_trained:
             self.tracker.warn("untrained", UNTRAINED)

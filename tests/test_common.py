@@ -155,7 +155,7 @@ def test_write_directory_replaces_when_complete(tmp_path):
 
 
 def test_disk_error_names_reason_and_remedy():
-    full = "free some space and rerun the command (train.py: --resume auto, from step 1 without a checkpoint)"
+    full = "free some space and rerun the command (with --resume auto if it trains: from the last checkpoint)"
     for error, reason, remedy in (
         (OSError(28, "No space left on device"), "No space left on device", full),
         (OSError(13, "Permission denied"), "Permission denied", "choose another --html"),
@@ -180,3 +180,10 @@ def test_output_without_a_character_escapes_it(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "latin-1"))
     assert exit_code(lambda: print("é …", flush=True)) == 0
     assert written.getvalue() == b"\xe9 \\u2026\n"
+
+
+def test_closed_outputs_are_discarded():
+    """As under daemons that close them, where sys.stdout is None."""
+    program = "import sys; from d3s.common import exit_code; sys.exit(exit_code(lambda: sys.stdout.write('abcde')))"
+    command = f'exec "{sys.executable}" -c "{program}" >&- 2>&-'
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 5  # characters
