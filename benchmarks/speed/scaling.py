@@ -128,11 +128,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--doublings", type=int, default=3, help="times that each size is doubled (default: 3)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--axes", nargs="+", choices=list(BASE), default=list(BASE), help="sizes to double")
+    parser.add_argument("--axes", nargs="+", action="extend", choices=list(BASE), help="sizes to double (default: all)")
     args = parser.parse_args()
     base = time_steps(BASE, args.rounds)
     measured = {}
-    for axis in args.axes:
+    for axis in args.axes or BASE:
         measured[axis] = {BASE[axis]: base}
         for size in (BASE[axis] * 2**i for i in range(1, args.doublings + 1)):
             measured[axis][size] = time_steps(BASE | {axis: size}, args.rounds)
