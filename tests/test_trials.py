@@ -64,6 +64,11 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (LOSS, lambda logprobs: (logprobs.sum() * math.nan, {}), "returned NaN or infinity for finite arguments"),
         (LOSS, lambda logprobs: (logprobs.mean(), {}), "returned NaN or infinity for empty tensors"),
         (LOSS, lambda logprobs: (logprobs.sum(), {5: logprobs.sum()}), "returned the statistic 5, expected a tensor"),
+        (
+            LOSS,
+            lambda logprobs: (logprobs.sum(), {"n": logprobs} if len(logprobs) else {}),
+            "other statistics for empty",
+        ),
         (LOSS, lambda logprobs: F.pad(logprobs, "1"), "(test_trials.py, line "),  # raised within torch
         (TOKENS, lambda entropies: torch.nn.Parameter(entropies), "returned a tensor that requires a gradient"),
         (LOSS, lambda logprobs: {}["missing"], "raised KeyError: 'missing' (test_trials.py, line "),

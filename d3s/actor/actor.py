@@ -104,7 +104,7 @@ class Actor:
         )
         self.policy, self.optimizer = self.placement.prepare(policy, optimizer)
         self.reference = None
-        self._statistics: list[str] | None = None  # that the loss returns; after its first call
+        self._statistics: list[str] | None = None  # of the first call of the loss
         if self.reads_reference and (teacher or not lora):  # else the reference is the adapter's own frozen model
             dtype = getattr(torch, model.dtype) if teacher else torch.float32
             path = teacher or model_path
@@ -290,12 +290,12 @@ class Actor:
             epsilon_high=config.epsilon_high,
             denominator=denominator,
         )
-        if self._statistics is None:
-            self._statistics = sorted(statistics)
-        if sorted(statistics) != self._statistics:
+        names = sorted(f"Largest {name}" if isinstance(x, Largest) else name for name, x in statistics.items())
+        self._statistics = names if self._statistics is None else self._statistics
+        if names != self._statistics:
             raise UserError(
-                f"loss.kind: {self.loss.name} returned the statistics {sorted(statistics)}, expected "
-                f"{self._statistics}, those of its first call"
+                f"loss.kind: {self.loss.name} returned the statistics {names}, expected {self._statistics}, those of "
+                "its first call; return the same from every call"
             )
         stats: Stats = {
             ("policy/" if k in ("clip_low", "clip_high") else "loss/") + k: v for k, v in statistics.items()

@@ -14,8 +14,8 @@ from d3s.config.fields import expand_home
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 
-# what gloo and NCCL say to the other processes when one has ended
-OTHER_ENDED = re.compile(r"(?:closed|reset) by peer|remote process exited")
+# what gloo and NCCL say in the other processes when one has ended
+LOST = re.compile(r"(?:closed|reset) by peer|[Bb]roken pipe|remote process exited")
 LAUNCH = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # of the processes of a launcher
 
 
@@ -70,9 +70,10 @@ def run_and_exit(main: Callable[[], int | None]) -> NoReturn:
         print("stopped before the first step", file=sys.stderr)
         code = 130
     except Exception as error:
-        if isinstance(error, RuntimeError) and OTHER_ENDED.search(str(error)):
-            reason = f"another process of this run ended; its message or the launcher's says why ({short(str(error))})"
-            print(f"error: {reason}", file=sys.stderr)
+        ranks = os.environ.get("WORLD_SIZE", "1") != "1"
+        if ranks and isinstance(error, RuntimeError) and LOST.search(str(error)):
+            reason = "the connection to another process of this run was lost; see its message or the launcher's"
+            print(f"error: {reason} ({short(str(error))})", file=sys.stderr)
         else:
             traceback.print_exc()
         code = 1

@@ -166,16 +166,18 @@ def run_program() -> None:
 
 def program() -> NoReturn:
     """Run the command line, and end the process."""
+    signals = [signal.SIGINT]  # the last one that came
 
     def stop(number: int, _: object) -> NoReturn:
-        raise KeyboardInterrupt(number)
+        signals.append(number)
+        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)  # clusters send it; Ctrl-C raises the same without a number
+    signal.signal(signal.SIGTERM, stop)  # clusters send it; treat it as Ctrl-C
     try:
         sys.exit(exit_code(run_program))
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt:
         print("interrupted; rerun the same command to resume", file=sys.stderr)
-        sys.exit(128 + next(iter(stopped.args), signal.SIGINT))
+        sys.exit(128 + signals[-1])
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def _check_weighted_rule(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         return _check_rule(value)
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         rule, weight = value
         if isinstance(rule, str | dict) and type(weight) in (int, float) and math.isfinite(weight):
             return _check_rule(rule), weight

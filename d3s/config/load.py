@@ -86,7 +86,7 @@ def _read_override(override: str) -> dict:
     key, equals, value = override.partition("=")
     section, _, name = key.partition(".")
     if not (equals and section and name):
-        hint = _nearest(key) if equals and key.strip(".") else ""
+        hint = _nearest(key) if equals and section else ""
         raise UserError(f"override {override!r:.80}: expected section.key=value{hint}")
     try:
         read = yaml12.load(value)

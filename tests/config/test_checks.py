@@ -12,6 +12,7 @@ from tests.helpers.configs import flat, rejection
 
 # Overrides, separated by two spaces => a part of the message. First one value for each way to say what is expected.
 IMPOSSIBLE = f"""\
+rollout.temperature=0.001 => rollout.temperature: got 0.001, expected a number >= 0.01
 schedule.n_init=1 => schedule.n_init: got 1, expected a number >= 2 or null
 schedule.n_init=all => schedule.n_init: got 'all', expected an integer or null
 optim.learning_rate=.inf => optim.learning_rate: got inf, expected a finite number
@@ -30,6 +31,7 @@ rollout.stop=[a, b, c, d, e] => expected at most 4 items
 reward.functions=[] => reward.functions: got [], expected at least 1 item
 reward.functions=[[a:b]] => reward.functions.0: got ['a:b'], expected module:function or [module:function, weight]
 reward.functions=[[a:b, true]] => reward.functions.0: got ['a:b', True], expected module:function or
+reward.functions=[[a:b, {"9" * 400}]] => reward.functions.0: got ['a:b', 999
 reward.functions=[[a:b, .inf]] => reward.functions.0: got ['a:b', inf], expected module:function or
 data.chat_template_kwargs={{a: [1]}} => expected {{name: value, ...}} with text, numbers, true, false or null
 data.chat_template_kwargs={{a: .nan}} => expected {{name: value, ...}} with text, numbers, true, false or null

@@ -65,6 +65,7 @@ def test_files_are_read_by_weight_and_fingerprinted(tmp_path):
         ("[{path: a, weight: .inf}]", "a weight above 0 for a"),
         ("[{path: a, weight: .nan}]", "a weight above 0 for a"),
         ("[{path: a, weight: true}]", "a weight above 0 for a"),
+        ("[{path: a, weight: '2'}]", "a weight above 0 for a"),
         ("[a, {path: a, weight: 2}]", "a once"),
         *((bad, "text, or a list of {path: SOURCE, weight: NUMBER}") for bad in (
             "[]", "3", "null", "[3]", "{path: a}", "[{weight: 2}]", "[{path: a, weight: 1, x: 2}]", "[[a, 1]]",

@@ -60,7 +60,7 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
 def test_ranks_gather_and_compare(updated):
     """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
-    differ = "other: ranks differ; a rule may draw random numbers from `generator` alone"
+    differ = "other: ranks have different results; a rule may draw random numbers from `generator` alone"
     assert errors["single"] == [None, None, "the gradient norm is inf", "nothing moved"]
     for launcher in ("ddp", "zero3"):
         assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
@@ -74,11 +74,12 @@ def test_unlike_ranks_are_named(tied_model, tmp_path):
     steps = lines(tmp_path / "metrics.jsonl")
     assert {(step["loss/ones"], step["loss/twos"]) for step in steps} == {(1, 2)} and len(steps) < 9
     first = f"{OWN}:unlike_ranks returned the statistics ['ones', 'threes', 'twos'], expected ['ones', 'twos'], those"
-    assert code and f"error: loss.kind: {first} of its first call\n" in output
-    assert "error: another process of this run ended; its message or the launcher's says why (" in output
+    assert code and f"error: loss.kind: {first} of its first call; return the same from every call\n" in output
+    assert "error: the connection to another process of this run was lost; see its message or" in output
     assert "in all_gather_objects" not in output, "the traceback of the other rank"
     code, output = run([*arguments(tied_model, tmp_path / "order"), f"data.order={OWN}:UnlikeOrder"], "ddp")
-    assert code and "error: data.order: ranks differ; a rule may draw random numbers from `seed` alone\n" in output
+    differ = "error: data.order: ranks have different results; a rule may draw random numbers from `seed` alone\n"
+    assert code and differ in output
 
 
 def test_bfloat16_sums_gradients_in_float32(updated):
