@@ -49,7 +49,7 @@ def exit_code(main: Callable[[], int | None]) -> int:
 
 
 def _open_closed_outputs() -> None:
-    """Discard what goes to an output that is closed, also from C: no file that is opened later takes its place."""
+    """Send closed outputs to the null device, also those of C code, so that no file of a run gets the descriptors."""
     if sys.stdout and sys.stderr:
         return
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:

@@ -70,8 +70,8 @@ def run_and_exit(main: Callable[[], int | None]) -> NoReturn:
         print("stopped before the first step", file=sys.stderr)
         code = 130
     except Exception as error:
-        ranks = os.environ.get("WORLD_SIZE", "1") != "1"
-        if ranks and isinstance(error, RuntimeError) and LOST.search(str(error)):
+        has_ranks = os.environ.get("WORLD_SIZE", "1") != "1"
+        if has_ranks and isinstance(error, RuntimeError) and LOST.search(str(error)):
             reason = "the connection to another process of this run was lost; see its message or the launcher's"
             print(f"error: {reason} ({short(str(error))})", file=sys.stderr)
         else:

@@ -166,7 +166,7 @@ def run_program() -> None:
 
 def program() -> NoReturn:
     """Run the command line, and end the process."""
-    signals = [signal.SIGINT]  # the last one that came
+    signals = [signal.SIGINT]  # the last one ends the process
 
     def stop(number: int, _: object) -> NoReturn:
         signals.append(number)

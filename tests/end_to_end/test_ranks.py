@@ -68,7 +68,7 @@ def test_ranks_gather_and_compare(updated):
 
 
 def test_unlike_ranks_are_named(tied_model, tmp_path):
-    """The loss of rank 1 alone ends the run, after steps whose statistics are added by name; then each rank's order."""
+    """Statistics are added by name until rank 1 returns another one. An order must not depend on the rank."""
     words = [*arguments(tied_model, tmp_path), "train.steps=9", f"loss.kind={OWN}:unlike_ranks"]
     code, output = run(words, "ddp")
     steps = lines(tmp_path / "metrics.jsonl")
