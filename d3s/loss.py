@@ -42,6 +42,7 @@ from d3s.common import UserError
 from d3s.rules import Contract, Rule, Value, metrics_problem, tensor_problem
 
 MAX_LOG_RATIO = 20.0  # exp of it is finite in float32, and far outside any trust region
+REMEDY = "return (loss / denominator).sum(), where the loss of a token reads no other sequence"
 
 
 class Largest(NamedTuple):
@@ -137,20 +138,42 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
 
 
 def _examples() -> Iterable[dict[str, Any]]:
-    for count in (6, 0):
-        logprobs = -torch.linspace(0.1, 3.0, count)
+    every, logprobs = slice(6), -torch.linspace(0.1, 3.0, 6)
+    # a micro-batch twice, in two parts and with twice the denominators; and one of no tokens
+    for tokens, denominator in (
+        (every, 6.0),
+        (every, 6.0),
+        (slice(4), 6.0),
+        (slice(4, 6), 6.0),
+        (every, 12.0),
+        (slice(0), 6.0),
+    ):
         yield {
-            "logprobs": logprobs.clone().requires_grad_(),
-            "old_logprobs": logprobs + 0.1,
-            "advantages": torch.linspace(-1.0, 1.5, count),
-            "sequence_log_ratio": torch.full((count,), -0.1),
-            "rollout_logprobs": logprobs - 0.1,
-            "ref_logprobs": logprobs + 0.2,
-            "sequence_ids": torch.arange(count) // 2,
+            "logprobs": logprobs[tokens].clone().requires_grad_(),
+            "old_logprobs": logprobs[tokens] + 0.1,
+            "advantages": torch.linspace(-1.0, 1.5, 6)[tokens],
+            "sequence_log_ratio": torch.full((6,), -0.1)[tokens],
+            "rollout_logprobs": logprobs[tokens] - 0.1,
+            "ref_logprobs": logprobs[tokens] + 0.2,
+            "sequence_ids": (torch.arange(6) // 2)[tokens],
             "epsilon": 0.2,
             "epsilon_high": 0.28,
-            "denominator": torch.full((count,), 6.0),
+            "denominator": torch.full((6,), denominator)[tokens],
         }
+
+
+def _together(results: list[tuple[Tensor, Stats]]) -> str | None:
+    if len({frozenset(stats) for _, stats in results}) > 1:
+        return "other statistics for empty tensors; return the same from every call"
+    whole, again, first, second, half, _ = (loss.item() for loss, _ in results)
+    if whole != again:  # it draws random numbers
+        return None
+    rounding = 1e-3 * (abs(first) + abs(second))
+    if abs(whole - first - second) > rounding:
+        return f"{whole:.4g} for a micro-batch, but {first + second:.4g} for its sequences in two; {REMEDY}"
+    if abs(whole - 2 * half) > rounding:
+        return f"{half:.4g} with twice the denominators, expected {whole / 2:.4g}; {REMEDY}"
+    return None
 
 
 LOSS_RULES = Contract(
@@ -170,6 +193,7 @@ LOSS_RULES = Contract(
     ),
     _problem,
     examples=_examples,
+    together=_together,
 )
 
 

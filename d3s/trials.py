@@ -61,18 +61,13 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
         with suppress(OfRuns):
             require_finite(_attempt_class(contract, value, config))
         return
-    rule, statistics = contract.rule(value), set()
+    rule, results = contract.rule(value), []
     for arguments in contract.examples() if contract.examples else ():
         empty = any(isinstance(x, torch.Tensor) and not x.numel() for x in arguments.values())
-        result = rule(**arguments)
-        require_finite(result, "empty tensors" if empty else "finite arguments")
-        if contract.option == "loss.kind":
-            statistics.add(frozenset(result[1]))
-    if len(statistics) > 1:
-        raise UserError(
-            f"{contract.option}: {rule_name(value)} returned other statistics for empty tensors; return the same from "
-            "every call"
-        )
+        results.append(rule(**arguments))
+        require_finite(results[-1], "empty tensors" if empty else "finite arguments")
+    if problem := contract.together(results):
+        raise UserError(f"{contract.option}: {rule_name(value)} returned {problem}")
 
 
 def attempt_engine(

@@ -69,6 +69,8 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
             lambda logprobs: (logprobs.sum(), {"n": logprobs} if len(logprobs) else {}),
             "other statistics for empty",
         ),
+        (LOSS, lambda logprobs: (logprobs.sum() / max(1, len(logprobs)), {}), "for its sequences in two; return (loss"),
+        (LOSS, lambda logprobs: (logprobs.sum(), {}), "with twice the denominators, expected "),
         (LOSS, lambda logprobs: F.pad(logprobs, "1"), "(test_trials.py, line "),  # raised within torch
         (TOKENS, lambda entropies: torch.nn.Parameter(entropies), "returned a tensor that requires a gradient"),
         (LOSS, lambda logprobs: {}["missing"], "raised KeyError: 'missing' (test_trials.py, line "),
@@ -138,6 +140,13 @@ def test_wrong_rules_are_refused(option, value, problem, monkeypatch):
     with pytest.raises(UserError) as error:
         attempt_rules(load_config([], [f"{option}={value}"]))
     assert str(error.value).startswith(f"{option}: ") and problem in str(error.value)
+
+
+def test_losses_may_draw_random_numbers(monkeypatch):
+    """Two calls then differ, which says nothing about micro-batches."""
+    noisy = lambda logprobs, denominator: ((torch.rand_like(logprobs) * logprobs / denominator).sum(), {})  # noqa: E731
+    monkeypatch.setattr(own_rules, "right", noisy, raising=False)
+    attempt_rules(load_config([], [f"{LOSS}={OWN}:right"]))
 
 
 class InFlight:

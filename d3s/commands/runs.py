@@ -59,11 +59,14 @@ def find_run_model(run: Path, step: int | None) -> Path:
     if step is None and (run / "model" / "config.json").exists():
         return run / "model"
     checkpoints = {step_of(path): path for path in saved_steps(run)}
-    known = f"--step {', '.join(map(str, checkpoints))}" if checkpoints else "but there is no checkpoint either"
+    known = ", ".join(map(str, checkpoints))
     if step is None:
-        raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, {known}")
+        if not known:
+            raise UserError(f"{run}: has neither a model/ nor a checkpoint; let the run reach one")
+        raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, --step {known}")
     if step not in checkpoints:
-        raise UserError(f"--step: got {step}, expected a checkpoint of {run}, {known}")
+        expected = f"a checkpoint of {run}, --step {known}" if known else f"none, as {run} has no checkpoints"
+        raise UserError(f"--step: got {step}, expected {expected}")
     if reason := damage(checkpoints[step]):
         raise UserError(f"{checkpoints[step]}: is damaged ({reason}); name another checkpoint")
     with _sole_writer(run / MODELS):

@@ -5,14 +5,14 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
-from d3s.data.conversations import MESSAGES
+from d3s.data.conversations import MESSAGES, Turn, read_turns
 from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
 from d3s.data.rows import read_field, require_text
 from d3s.data.synthetic import find_task
 
-Prompt = str | list[dict[str, str]]  # a problem, or the turns of a conversation
+Prompt = str | list[Turn]  # a problem, or the turns of a conversation
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
@@ -45,15 +45,12 @@ def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tu
     field = f"{location}: field {MESSAGES!r}"
     if template not in ("chat", "auto"):
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
-    if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
-        raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")
-    places = ((f"{location} turn {i}", turn) for i, turn in enumerate(messages, start=1))
-    turns = [{key: _text(turn, key, place) for key in ("role", "content")} for place, turn in places]
+    turns = read_turns(messages, MESSAGES, location)
     answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not answers or answers[0] == 0:
         raise UserError(f"{field}: expected an assistant turn after the first turn")
     for i in answers:
-        yield turns[:i], turns[i]["content"]
+        yield list(turns[:i]), turns[i]["content"]
 
 
 def _text(row: dict[str, Any], name: str, location: str) -> str:

@@ -5,6 +5,7 @@ A run may still be training: an incomplete last line is skipped, and a missing f
 
 import json
 import re
+import sys
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,7 +224,12 @@ def _load_run(path: Path) -> Run:
         config = yaml12.load((path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         config = {}
-    metrics, evaluations, warnings = (_read_lines(path / f"{n}.jsonl") for n in ("metrics", "eval", "warnings"))
+    files = [path / f"{name}.jsonl" for name in ("metrics", "eval", "warnings")]
+    metrics, evaluations, warnings = map(_read_lines, files)
+    for file in filter(Path.exists, files):
+        complete = file.read_bytes().count(b"\n")  # the last line of a killed run is not
+        if (lost := complete - len(read_json_lines(file))) > 0:
+            print(f"warning: {file}: {lost} of {complete} lines are unreadable and left out", file=sys.stderr)
     for line in metrics:
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:

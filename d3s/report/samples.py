@@ -202,7 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     step, records = load_samples(options.run, options.step)
     if options.png:
         try:
-            print(draw_method_picture(records, describe_rule(records), options.png))
+            picture = options.png if options.png.suffix else options.png.with_suffix(".png")
+            print(draw_method_picture(records, describe_rule(records), picture))
         except OSError as error:
             raise disk_error(options.png, error, "choose another --png") from None
         except ValueError as error:  # the suffix names no format of matplotlib

@@ -17,6 +17,8 @@ from d3s.rollout.entropy_recorder import RUNNER_ENVIRONMENT, runner_problem
 if TYPE_CHECKING:
     from vllm import LLM
 
+GIVEN = {name: value for name, value in os.environ.items() if name.startswith("VLLM_")}  # vLLM sets more of them
+
 
 def vllm_environment() -> dict[str, str]:
     """Return the environment variables that vLLM reads at import, and that vLLM servers and benchmarks share."""
@@ -178,7 +180,10 @@ def vllm_problem(model_path: str, error: Exception) -> str:
             "rollout.tensor_parallel_size: another run on this machine uses the shared memory of vLLM's CPU ranks, "
             "which has a fixed name; run one at a time"
         )
-    return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}"
+    ours = vllm_environment()
+    own = [name for name, value in GIVEN.items() if value != ours.get(name)]
+    unset = f"unset {', '.join(own)}, or " if own else ""
+    return f"{model_path}: vLLM cannot load this model ({reason}); {unset}{OTHER_ENGINE}"
 
 
 def _check_head_size(model_path: str, config: Any) -> None:

@@ -76,6 +76,8 @@ def read_rows(path: Path, bare: bool = True) -> list[tuple[str, str]]:
                 f'{path} line {number}: expected an object with "response" (or "prediction") and "answer" (or "gold")'
             ) from None
         rows.append((response, str(answer)))
+    if not rows:
+        raise UserError(f"{path}: no responses found; give a JSONL file of responses and answers")
     return rows
 
 

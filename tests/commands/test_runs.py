@@ -68,8 +68,10 @@ def test_impossible_arguments_are_refused():
 
 
 def test_missing_models_are_refused(tmp_path):
-    with pytest.raises(UserError, match="has no model/, as the run has not ended; name a checkpoint, but there is no"):
+    with pytest.raises(UserError, match="has neither a model/ nor a checkpoint"):
         find_run_model(tmp_path, None)
+    with pytest.raises(UserError, match=r"--step: got 7, expected none, as .* has no checkpoints"):
+        find_run_model(tmp_path, 7)
     for step in (2, 30):
         (tmp_path / "checkpoints" / f"step_{step:06d}").mkdir(parents=True)
     with pytest.raises(UserError, match=r"name a checkpoint, --step 2, 30"):

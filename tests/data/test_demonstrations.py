@@ -81,7 +81,9 @@ def test_bad_conversations_are_refused(tmp_path):
     user = {"role": "user", "content": "a"}
     for messages, message in (
         ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
-        ([user, {"role": "user"}], "line 1 turn 2: no field 'content'"),
+        ([user, {"role": "user"}], "turn 2: got the content None, expected text"),
+        ([user, {"role": "asistant", "content": "b"}], "turn 2: got the role 'asistant', expected system, user, ass"),
+        ([user, user | {"role": "assistant", "weight": 0}], "turn 2: got 'weight', expected role and content alone"),
         ([user], "expected an assistant turn after the first turn"),
         ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),
     ):

@@ -38,7 +38,7 @@ def test_smooth_is_a_centered_mean_shrinking_at_ends(values, window):
         assert value == pytest.approx(statistics.fmean(values[i - reach : i + reach + 1]), abs=1e-8)
 
 
-def test_curves_skip_missing_and_incomplete_lines(tmp_path):
+def test_curves_skip_missing_and_incomplete_lines(tmp_path, capsys):
     records = [{"step": 1, "loss": 0.5, "tokens_trained": 10}, {"step": 2, "loss": None}, {"step": 3, "loss": 0.25}]
     write_lines(tmp_path / "metrics.jsonl", records)
     with (tmp_path / "metrics.jsonl").open("a") as file:
@@ -47,6 +47,11 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path):
     assert [v.tolist() for v in run.curve("loss")] == [[1, 3], [0.5, 0.25]]
     assert [v.tolist() for v in run.curve("loss", "tokens")] == [[10], [0.5]]
     assert run.last_step == 3 and run.curve("nothing")[0].tolist() == []
+    assert capsys.readouterr().err == ""
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("25}x\n")  # the line is complete now, but damaged
+    assert load_runs([tmp_path])[0].last_step == 3
+    assert "metrics.jsonl: 1 of 4 lines are unreadable and left out" in capsys.readouterr().err
 
 
 def test_runs_with_different_seeds_are_one_group(tmp_path):

@@ -76,6 +76,8 @@ def test_samples_command(tmp_path, capsys):
     assert show(tmp_path, "--html", tmp_path / "page.html") == 0
     assert f"{tmp_path.name}: samples of step 12" in check_page(tmp_path / "page.html").texts
     assert show(tmp_path, "--step", 3, "--limit", 1) == 0
+    assert show(tmp_path, "--png", tmp_path / "step") == 0 and (tmp_path / "step.png").exists()
+    assert f"{tmp_path / 'step'}.png\n" in capsys.readouterr().out
     for arguments, problem in (
         (["--limit", 0], "--limit: got 0, expected at least 1"),
         (["--step", 4], f"--step: got 4, expected a step with samples in {tmp_path}: 3, 12"),

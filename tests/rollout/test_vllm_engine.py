@@ -184,6 +184,14 @@ def test_taken_port_is_no_fault_of_the_model(monkeypatch):
     assert vllm_problem("model", taken).startswith("MASTER_PORT: got 29500, expected a free port")
 
 
+def test_variables_that_the_user_set_may_be_at_fault(monkeypatch):
+    """vLLM's messages about them need not name them."""
+    error = ValueError("Unable to configure handler 'vllm'")
+    for level, remedy in (("FOO", f"unset VLLM_LOGGING_LEVEL, or {OTHER_ENGINE}"), ("ERROR", OTHER_ENGINE)):
+        monkeypatch.setattr("d3s.rollout.vllm_setup.GIVEN", {"VLLM_LOGGING_LEVEL": level})
+        assert vllm_problem("model", error).endswith(f" 'vllm'); {remedy}")
+
+
 def test_refused_weights_raise_one_sentence(engines, tied_model, monkeypatch):
     """Unknown ones, and a prefix cache that is not cleared."""
     engine = engines["vllm"]

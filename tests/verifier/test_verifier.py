@@ -139,7 +139,7 @@ def test_tables_list_wrong_rows_and_counts(tmp_path: Path, capsys: pytest.Captur
 
 
 BAD = {
-    b"\xff": "bad.jsonl: cannot be read as UTF-8 text", None: "bad.jsonl: no such file",
+    b"\xff": "bad.jsonl: cannot be read as UTF-8 text", None: "bad.jsonl: no such file", b"\n": "no responses found",
     b'{"response": "x", "answer": "y"}\n{"response": "x"}\n': "bad.jsonl line 2: expected an object",
 }  # fmt: skip
 
