@@ -23,7 +23,6 @@ SECOND_RATE = "second-best rate"  # where a search found two close ones: the rat
 # the first function scores evaluations; its weight in training is 0
 RANDOM_REWARD = f"reward.functions=[[{REWARDS}:verified,0],[{REWARDS}:random_reward,1]]"
 SMALL_SHAPE = shape(128, 4)
-NONZERO = "selector.rollouts=d3s.methods.nonzero:nonzero"
 TOKENS_20 = ("schedule.k_init=0.2", "schedule.k_final=0.2")
 CPPO_SMALL = (method("cppo"), *SMALL_SHAPE, "schedule.n_init=2", "schedule.n_final=2")
 ALL_ROLLOUTS_20 = (*SMALL_SHAPE, *TOKENS_20, "loss.normalizer=selected")
