@@ -206,11 +206,13 @@ SEEDED = "a rule may draw random numbers from `generator` alone"  # the remedy f
 
 
 def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, remedy: str = SEEDED) -> None:
-    """Require that all ranks have chosen the same, bool of any shape or a list. Collective.
+    """Require that all ranks have chosen the same: bool of any shape, numbers to three decimals, or a list. Collective.
 
     Raises: UserError on all ranks.
     """
     if accelerator.num_processes > 1:
+        if isinstance(chosen, Tensor) and chosen.is_floating_point():
+            chosen = (1000 * chosen).round().long().tolist()  # CPUs of other kinds differ in the last bits
         content = np.packbits(chosen.numpy()).tobytes() if isinstance(chosen, Tensor) else repr(chosen).encode()
         if len(set(all_gather_objects([sha256(content).hexdigest()], accelerator))) > 1:
             raise UserError(f"{what}: ranks have different results; {remedy}")

@@ -234,6 +234,7 @@ class Trainer(StopSignals):
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             advantages = self.selector.advantages(groups)
+            require_equal("reward.advantages", advantages[0], self.accelerator, "a rule may read its arguments alone")
             choose = partial(self.selector.rollouts, groups, eligible, cross_share, known=advantages)
             n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)

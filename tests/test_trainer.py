@@ -239,6 +239,15 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
     assert len(set(seeds)) == 6
 
 
+def test_ranks_compare_what_rules_return(tied_model, tmp_path, monkeypatch):
+    """The advantages of all responses, and what is chosen by them."""
+    compared = {}
+    monkeypatch.setattr(trainer, "require_equal", lambda what, value, *_: compared.setdefault(what, value))
+    train(tied_model, tmp_path, overrides=["reward.advantages=none", "train.steps=1"])
+    assert list(compared) == ["data.order", "reward.advantages", "selector.rollouts", "selector.tokens"]
+    assert compared["reward.advantages"].shape == (B, G) and compared["selector.rollouts"].dtype == torch.bool
+
+
 def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):
     options = [*EVALUATED, "eval.every=1", "eval.reward=null", "train.steps=3"]
     options.append(f"reward.functions=[{VERIFIER}, [tests.helpers.rewards:even_length, 1]]")

@@ -12,12 +12,12 @@ from rich.markup import escape
 
 from d3s.cgroups import free_memory
 from d3s.commands.runs import find_run_model
-from d3s.common import UserError, write_json
+from d3s.common import UserError
 from d3s.config.schema import VERIFIER, RewardConfig, RolloutConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts, resolve_template
 from d3s.evaluation import evaluator
-from d3s.evaluation.files import Sample, open_output
+from d3s.evaluation.files import Sample, open_output, write_summary
 from d3s.evaluation.progress import EvaluationProgress
 from d3s.evaluation.results import results_table
 from d3s.evaluation.sampling import Request, Sampling, look_at, open_scores
@@ -132,7 +132,6 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
         results = [replace(r, reward=rule_label(rules[r.data])) for r in results]
         records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]
-        summary = {"settings": settings, "results": records, "verifier": verifier.take_stats()}
-    write_json(output / "summary.json", summary)
+        write_summary(output, records, verifier.take_stats())
     console.print(results_table(results), f"samples and summary: {escape(str(output))}", highlight=False)
     return output

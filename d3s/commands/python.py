@@ -138,6 +138,7 @@ def evaluate(
 
     from d3s.commands.eval import parse_arguments
     from d3s.common import silence_libraries
+    from d3s.data.problems import name_sources
 
     path = model_or_run.path if isinstance(model_or_run, Run) else model_or_run
     if not isinstance(path, str | Path):
@@ -158,7 +159,8 @@ def evaluate(
 
     with _no_launcher_left():
         output = main(args, Console())
-    return Evaluation(output, json.loads((output / "summary.json").read_text())["results"])
+    results = json.loads((output / "summary.json").read_text())["results"]
+    return Evaluation(output, [record for record in results if record["data"] in name_sources(args.data)])
 
 
 @contextmanager

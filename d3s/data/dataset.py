@@ -56,10 +56,10 @@ def read_problems(config: Config) -> Problems:
         kept, removed = decontaminate(train, tests)
         notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.label}")
         notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
-        if not kept:
-            raise UserError(
-                f"data.decontaminate: removed all {len(train)} problems of {data.label}; use other problems"
-            )
+        left = {problem.file for problem in kept}
+        if gone := [problem.file for problem in train if problem.file not in left]:
+            path, count = list(data.weights)[gone[0]], gone.count(gone[0])
+            raise UserError(f"data.decontaminate: removed all {count} problems of {path}; use other problems")
         train = kept
     options = {
         "split": config.eval.split,

@@ -160,6 +160,17 @@ def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
     return directory
 
 
+def write_summary(directory: Path, results: list[dict[str, Any]], verifier: dict[str, Any]) -> None:
+    """Write the settings and results of an output directory, with those of data sets evaluated into it before."""
+    path, settings = directory / "summary.json", json.loads((directory / "settings.json").read_text(encoding="utf-8"))
+    names = {record["data"] for record in results}
+    try:
+        earlier = [record for record in json.loads(path.read_text())["results"] if record["data"] not in names]
+    except (OSError, ValueError, LookupError, TypeError):  # none yet, or damaged
+        earlier = []
+    write_json(path, {"settings": settings, "results": earlier + results, "verifier": verifier})
+
+
 def _parse(line: bytes) -> dict[str, Any] | None:
     """The record of a complete line, None for anything else."""
     try:

@@ -6,6 +6,7 @@ A run may still be training: an incomplete last line is skipped, and a missing f
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,11 @@ class Run:
         lines = lines if steps is None else [line for line in lines if line["step"] in steps]
         return _columns([(_number(line, AXES.get(axis, axis)), _number(line, key)) for line in lines], 2)
 
+    def evaluated(self, key: str) -> int:
+        """Return the last step at which the data set of "eval/DATA/METRIC" was evaluated, by whatever metrics."""
+        data, _ = _split_benchmark(key)
+        return max((record["step"] for record in self.evaluations if benchmark_name(record) == data), default=0)
+
     def interval(self, key: str, axis: str = "step") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return x, low and high of an evaluation's interval over problems, METRIC_ci; empty arrays without one."""
         data, metric = _split_benchmark(key)
@@ -126,7 +132,8 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
 def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Group the runs whose configurations (without configurations: directory names) differ only in the seed.
 
-    Runs with the same configuration and the same seed are not independent; directory names then separate them.
+    Runs with the same configuration and the same seed are not independent: directory names then separate them, and
+    numbers where these are equal.
     """
     by_config: dict[str, list[Run]] = {}
     for run in runs:
@@ -136,9 +143,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     members: list[list[Run]] = []
     for candidates in by_config.values():
         repeated = candidates[0].seed is not None and len({run.seed for run in candidates}) < len(candidates)
-        by_name: dict[str, list[Run]] = {}
+        by_name: dict[tuple[str, int], list[Run]] = {}
+        seen: Counter[tuple[str, int]] = Counter()
         for run in candidates:
-            by_name.setdefault(_seedless_name(run.path) if repeated else "", []).append(run)
+            name = _seedless_name(run.path) if repeated else ""
+            by_name.setdefault((name, seen[name, run.seed] if repeated else 0), []).append(run)
+            seen[name, run.seed] += 1
         members += by_name.values()
     return [Group(name, runs) for name, runs in zip(_distinct_names(members), members)]
 
@@ -164,13 +174,16 @@ def smooth(y: np.ndarray, window: int) -> np.ndarray:
 
 
 def finals(group: Group, key: str) -> list[float]:
-    """Return a final value per run: the last evaluation after a step, or the mean over the last tenth of the steps."""
+    """Return a final value per run: the last evaluation, if it is after a step and has the key, or the mean over the
+    last tenth of the steps.
+    """
     values = []
-    for x, y in group.curves(key):
-        if key.startswith("eval/") and x[-1] == 0:
+    for run in group.runs:
+        x, y = run.curve(key)
+        evaluated = key.startswith("eval/")
+        if not len(x) or (evaluated and x[-1] < max(1, run.evaluated(key))):
             continue
-        tail = 1 if key.startswith("eval/") else max(1, round(LAST * len(x)))
-        values.append(float(y[-tail:].mean()))
+        values.append(float(y[-1 if evaluated else -max(1, round(LAST * len(x))) :].mean()))
     return values
 
 
@@ -180,7 +193,8 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     if not values:
         return None
     if len(values) == 1 and key.startswith("eval/"):
-        found = [bounds for run in group.runs for step, *bounds in zip(*run.interval(key)) if step > 0]
+        ends = {run.path: max(1, run.evaluated(key)) for run in group.runs}
+        found = [bounds for run in group.runs for step, *bounds in zip(*run.interval(key)) if step == ends[run.path]]
         return Estimate(values[0], *map(float, found[-1])) if found else Estimate(values[0])
     return student_interval(values)
 

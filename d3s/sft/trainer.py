@@ -116,14 +116,15 @@ class SftTrainer(StopSignals):
         return 0
 
     def _hold_out(self) -> Batch:
-        """Take sft.held_out of the samples out of the training data."""
+        """Take sft.held_out of the samples, and their copies, out of the training data."""
         count, share = len(self.samples), self.config.sft.held_out
-        chosen = set(problem_order(count, self.config.train.seed, position=0, count=max(1, round(share * count))))
-        if len(chosen) == count:
+        chosen = problem_order(count, self.config.train.seed, position=0, count=max(1, round(share * count)))
+        held = [self.samples[i] for i in sorted(chosen)]
+        copies = {tuple(map(tuple, sample)) for sample in held}
+        self.samples = [sample for sample in self.samples if tuple(map(tuple, sample)) not in copies]
+        if not self.samples:
             raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
-        batch = supervised_batch([self.samples[i] for i in sorted(chosen)])
-        self.samples = [sample for i, sample in enumerate(self.samples) if i not in chosen]
-        return batch
+        return supervised_batch(held)
 
     def held_out_loss(self) -> float:
         """The mean cross-entropy of the held-out tokens in nats, which it shows. Collective."""

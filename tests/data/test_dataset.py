@@ -50,6 +50,11 @@ def test_overlapping_problems_are_removed_and_noted(make_config, tmp_path):
     ]
     with pytest.raises(UserError, match=r"data.decontaminate: removed all 10 problems of .*train.jsonl; use other"):
         read_problems(make_config(f"data.decontaminate=[{tmp_path / 'train.jsonl'}]"))
+    few = write_rows(tmp_path / "few.jsonl", rows[:2])
+    with pytest.raises(UserError, match=r"data.decontaminate: removed all 2 problems of .*few.jsonl; use other"):
+        read_problems(
+            make_config(f"data.path=[{tmp_path / 'train.jsonl'}, {few}]", f"data.decontaminate=[{benchmark}]")
+        )
 
 
 def test_repeated_problems_are_counted(make_config, tmp_path):

@@ -60,11 +60,14 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
 def test_ranks_gather_and_compare(updated):
     """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
-    differ = "other: ranks have different results; a rule may draw random numbers from `generator` alone"
-    assert errors["single"] == [None, None, "the gradient norm is inf", "nothing moved"]
+    differ, values = (
+        f"{name}: ranks have different results; a rule may draw random numbers from `generator` alone"
+        for name in ("other", "values")
+    )
+    assert errors["single"] == [None, None, None, None, "the gradient norm is inf", "nothing moved"]
     for launcher in ("ddp", "zero3"):
         assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
-        assert errors[launcher] == [None, differ, "the gradient norm is inf", "nothing moved"]
+        assert errors[launcher] == [None, differ, None, values, "the gradient norm is inf", "nothing moved"]
 
 
 def test_unlike_ranks_are_named(tied_model, tmp_path):

@@ -102,6 +102,11 @@ def test_second_command_in_one_output_is_refused(base, tmp_path):
     with lock_run_directory(output), pytest.raises(UserError, match=r"out: in use by process .* another --output"):
         evaluate(base, tmp_path, "--engine", "transformers", "--output", output)
     assert evaluate(base, tmp_path, "--engine", "transformers", "--output", output) == first
+    (tmp_path / "own.jsonl").rename(tmp_path / "more.jsonl")
+    more = ["--model", base, "--data", tmp_path / "more.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
+    call_in_process(*more, "--engine", "transformers", "--output", output)  # a further data set joins the summary
+    summary = json.loads((output / "summary.json").read_text())
+    assert [record["data"] for record in summary["results"]] == list(summary["settings"]["data"]) == ["own", "more"]
 
 
 def test_interrupted_command_resumes(base, tmp_path):

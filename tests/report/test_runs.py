@@ -176,6 +176,23 @@ def test_interval_is_that_of_the_value_beside_it(tmp_path):
     assert titles == ["Pass@1 from 20% to 80% in 20 steps", first, "Pass@1 80% at step 20"]
 
 
+def test_final_values_are_of_the_last_evaluation(tmp_path):
+    """A run that went on with other values of k has no last Pass@8."""
+    points = [(0, 0.2, {"pass@8": 0.5}), (10, 0.3, {"pass@8": 0.6, "pass@8_ci": [0.4, 0.7]}), (20, 0.4)]
+    write_evaluations(tmp_path / "a", "a", points)
+    row = columns(final_table(group_runs(load_runs([tmp_path]))), 0)
+    assert (row["Pass@1 after"], row["Pass@8 before"], row["Pass@8 after"]) == ("0.400", "0.500", "–")
+
+
+def test_runs_of_one_seed_are_no_seeds(tmp_path):
+    """Whatever their directories are called."""
+    for folder, seed in (("a/x", 0), ("b/x", 0), ("c/x", 1)):
+        write_evaluations(tmp_path / folder, "x", [(0, 0.2), (20, 0.8)], seed)
+    groups = group_runs(load_runs([tmp_path / folder for folder in "abc"]))
+    assert [[run.path.parent.name for run in group.runs] for group in groups] == [["a", "c"], ["b"]]
+    assert len({group.name for group in groups}) == 2
+
+
 def write_evaluations(run, name, points, seed=0, **fields):
     """A run directory with (step, Pass@1, ...) evaluations, a second per step; `fields` hold for all of them."""
     path = write_small_run(run, {"loss": {"kind": name}, "train": {"seed": seed}})

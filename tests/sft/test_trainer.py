@@ -140,6 +140,15 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
     assert measured[5] == pytest.approx(after, rel=1e-4)
 
 
+def test_copies_of_held_out_samples_are_not_trained(trainer, tmp_path):
+    rows = [{"prompt": f"{i % 10}+1=", "response": "1"} for i in range(20)]
+    path = write_rows(tmp_path / "twice.jsonl", rows)
+    run = trainer("sft.held_out=0.2", "eval.every=2", f"data.path={path}", "data.limit=null")
+    held_out = sequences(zip(run.held_out.prompts, run.held_out.responses))
+    assert len(held_out) == 4 and not set(held_out) & set(sequences(run.samples))
+    assert len(run.samples) + 2 * len(set(held_out)) == 20
+
+
 def test_signal_finishes_the_step_and_saves(trainer, tmp_path, monkeypatch):
     run = trainer("checkpoint.every=0")
     update = run.update
