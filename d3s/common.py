@@ -158,17 +158,17 @@ def read_json_lines(path: Path) -> list[dict]:
     A line that is not a JSON object is skipped: the last line is incomplete while the file is being written, or after
     the writer was killed.
     """
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    return [record for line in lines if (record := json_record(line)) is not None]
+
+
+def json_record(line: bytes) -> dict | None:
+    """The JSON object in a line, None for anything else."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def json_line(record: dict) -> str:

@@ -42,7 +42,6 @@ from d3s.common import UserError
 from d3s.rules import Contract, Rule, Value, metrics_problem, tensor_problem
 
 MAX_LOG_RATIO = 20.0  # exp of it is finite in float32, and far outside any trust region
-REMEDY = "return (loss / denominator).sum(), where the loss of a token reads no other sequence"
 
 
 class Largest(NamedTuple):
@@ -138,41 +137,47 @@ def _problem(result: Any, logprobs: Tensor, **_: Any) -> str | None:
 
 
 def _examples() -> Iterable[dict[str, Any]]:
-    every, logprobs = slice(6), -torch.linspace(0.1, 3.0, 6)
-    # a micro-batch twice, in two parts and with twice the denominators; and one of no tokens
-    for tokens, denominator in (
-        (every, 6.0),
-        (every, 6.0),
-        (slice(4), 6.0),
-        (slice(4, 6), 6.0),
-        (every, 12.0),
-        (slice(0), 6.0),
-    ):
-        yield {
-            "logprobs": logprobs[tokens].clone().requires_grad_(),
-            "old_logprobs": logprobs[tokens] + 0.1,
-            "advantages": torch.linspace(-1.0, 1.5, 6)[tokens],
-            "sequence_log_ratio": torch.full((6,), -0.1)[tokens],
-            "rollout_logprobs": logprobs[tokens] - 0.1,
-            "ref_logprobs": logprobs[tokens] + 0.2,
-            "sequence_ids": (torch.arange(6) // 2)[tokens],
-            "epsilon": 0.2,
-            "epsilon_high": 0.28,
-            "denominator": torch.full((6,), denominator)[tokens],
-        }
+    logprobs, far = -torch.linspace(0.1, 3.0, 6), torch.linspace(-0.4, 0.3, 6)
+    tensors = {
+        "logprobs": logprobs,
+        "old_logprobs": logprobs + far,
+        "advantages": torch.tensor([-1.0, 0.5, 1.5, -0.5, 1.0, 2.0]),
+        "sequence_log_ratio": -far.view(3, 2).mean(1).repeat_interleave(2),
+        "rollout_logprobs": logprobs + 0.5 * far,
+        "ref_logprobs": logprobs - far.square(),
+        "sequence_ids": torch.arange(6) // 2,
+        "denominator": torch.tensor([4.0, 4.0, 6.0, 6.0, 12.0, 12.0]),
+    }
+    whole, first, second, empty = slice(6), slice(4), slice(4, 6), slice(0)
+    for tokens, factor in ((whole, 1), (whole, 1), (first, 1), (second, 1), (whole, 2), (empty, 1)):
+        of_call = {name: values[tokens].clone() for name, values in tensors.items()}
+        of_call["denominator"] *= factor
+        of_call["logprobs"].requires_grad_()
+        yield of_call | {"epsilon": 0.2, "epsilon_high": 0.28}
 
 
-def _together(results: list[tuple[Tensor, Stats]]) -> str | None:
+def _together(calls: list[dict[str, Any]], results: list[tuple[Tensor, Stats]]) -> str | None:
+    """What is wrong between the calls of `_examples`: gradients of parts are parts of the gradient."""
     if len({frozenset(stats) for _, stats in results}) > 1:
-        return "other statistics for empty tensors; return the same from every call"
-    whole, again, first, second, half, _ = (loss.item() for loss, _ in results)
-    if whole != again:  # it draws random numbers
+        return "other statistics in some calls; return the same from every call"
+    gradients = (torch.autograd.grad(loss, call["logprobs"])[0] for call, (loss, _) in zip(calls, results))
+    whole, again, first, second, half, _ = gradients
+
+    def differs(gradient: Tensor) -> bool:
+        return not torch.allclose(gradient, whole, rtol=1e-3, atol=1e-3 * whole.abs().max().item())
+
+    if differs(again):  # random numbers of another library than torch
         return None
-    rounding = 1e-3 * (abs(first) + abs(second))
-    if abs(whole - first - second) > rounding:
-        return f"{whole:.4g} for a micro-batch, but {first + second:.4g} for its sequences in two; {REMEDY}"
-    if abs(whole - 2 * half) > rounding:
-        return f"{half:.4g} with twice the denominators, expected {whole / 2:.4g}; {REMEDY}"
+    if differs(torch.cat([first, second])):
+        return (
+            "a gradient that depends on which sequences share a micro-batch; let the loss of a token read its own "
+            "sequence alone, and return (loss / denominator).sum()"
+        )
+    if differs(2 * half):
+        return (
+            "a gradient that twice the denominators do not halve, which also have the weights of tokens; return "
+            "(loss / denominator).sum()"
+        )
     return None
 
 

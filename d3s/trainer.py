@@ -234,11 +234,12 @@ class Trainer(StopSignals):
 
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             advantages = self.selector.advantages(groups)
-            require_equal("reward.advantages", advantages[0], self.accelerator, "a rule may read its arguments alone")
+            require_equal("reward.advantages", advantages[0], self.accelerator)
             choose = partial(self.selector.rollouts, groups, eligible, cross_share, known=advantages)
             n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)
+            require_equal("reward.advantages", selection.advantages, self.accelerator)
             token_advantages = self.collector.token_advantages(groups, selection)
             batch = gather_batch(groups, selection, self.accelerator, token_advantages)
             metrics = {} if token_advantages is None else token_metrics(batch, selection)
@@ -278,7 +279,7 @@ class Trainer(StopSignals):
     def _collect_next(self, count: int) -> RolloutGroups:
         asked, position = self.collector.problems_for(count), self.state.position
         problems = self.order.take(count=asked, position=position)
-        require_equal("data.order", problems, self.accelerator, "a rule may draw random numbers from `seed` alone")
+        require_equal("data.order", problems, self.accelerator)
         groups = self.collector.collect(problems, position, step=self.state.step, count=count)
         self.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += asked

@@ -61,12 +61,14 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
         with suppress(OfRuns):
             require_finite(_attempt_class(contract, value, config))
         return
-    rule, results = contract.rule(value), []
-    for arguments in contract.examples() if contract.examples else ():
+    rule, results, state = contract.rule(value), [], torch.get_rng_state()
+    calls = list(contract.examples()) if contract.examples else []
+    for arguments in calls:
         empty = any(isinstance(x, torch.Tensor) and not x.numel() for x in arguments.values())
         results.append(rule(**arguments))
         require_finite(results[-1], "empty tensors" if empty else "finite arguments")
-    if problem := contract.together(results):
+    drew = not torch.equal(torch.get_rng_state(), state)
+    if not drew and (problem := contract.together(calls, results)):
         raise UserError(f"{contract.option}: {rule_name(value)} returned {problem}")
 
 

@@ -67,10 +67,22 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (
             LOSS,
             lambda logprobs: (logprobs.sum(), {"n": logprobs} if len(logprobs) else {}),
-            "other statistics for empty",
+            "other statistics in some calls",
         ),
-        (LOSS, lambda logprobs: (logprobs.sum() / max(1, len(logprobs)), {}), "for its sequences in two; return (loss"),
-        (LOSS, lambda logprobs: (logprobs.sum(), {}), "with twice the denominators, expected "),
+        (
+            LOSS,
+            lambda logprobs: (logprobs.sum() / max(1, len(logprobs)), {}),
+            "depends on which sequences share a micro-batch;",
+        ),
+        (LOSS, lambda logprobs: (logprobs.sum(), {}), "that twice the denominators do not halve,"),
+        (
+            LOSS,
+            lambda logprobs, old_logprobs, denominator: (
+                ((logprobs - old_logprobs).softmax(0) / denominator * logprobs).sum(),
+                {},
+            ),
+            "depends on which sequences share a micro-batch;",
+        ),
         (LOSS, lambda logprobs: F.pad(logprobs, "1"), "(test_trials.py, line "),  # raised within torch
         (TOKENS, lambda entropies: torch.nn.Parameter(entropies), "returned a tensor that requires a gradient"),
         (LOSS, lambda logprobs: {}["missing"], "raised KeyError: 'missing' (test_trials.py, line "),

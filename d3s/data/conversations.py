@@ -11,24 +11,16 @@ ROLES = ("system", "user", "assistant")
 Turn = Mapping[str, str]
 
 
-def read_prompt(value: Any, name: str, location: str) -> tuple[Turn, ...]:
-    """The turns in field `name` of a row. Raises UserError with the location for anything that no model continues."""
-    turns = read_turns(value, name, location)
-    if (role := turns[-1]["role"]) != "user":
-        raise UserError(
-            f"{location}: field {name!r}: the last turn is by {role!r}, expected 'user', whom the model answers"
-        )
-    return turns
-
-
 def read_turns(value: Any, name: str, location: str) -> tuple[Turn, ...]:
-    """The turns in field `name` of a row, by any speaker. Raises UserError with the location."""
+    """The turns in field `name` of a row. Raises UserError with the location for anything that no model continues."""
     field = f"{location}: field {name!r}"
     if not isinstance(value, list) or not value:
         raise UserError(f"{field}: got {value!r:.60}, expected a list of turns {{role, content}}")
     turns = tuple(_read_turn(turn, f"{field}, turn {number}", name, location) for number, turn in enumerate(value, 1))
     if late := next((number for number, turn in enumerate(turns, 1) if turn["role"] == "system" and number > 1), None):
         raise UserError(f"{field}, turn {late}: got the role 'system', expected it in the first turn alone")
+    if (role := turns[-1]["role"]) != "user":
+        raise UserError(f"{field}: the last turn is by {role!r}, expected 'user', whom the model answers")
     return turns
 
 

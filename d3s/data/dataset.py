@@ -59,7 +59,9 @@ def read_problems(config: Config) -> Problems:
         left = {problem.file for problem in kept}
         if gone := [problem.file for problem in train if problem.file not in left]:
             path, count = list(data.weights)[gone[0]], gone.count(gone[0])
-            raise UserError(f"data.decontaminate: removed all {count} problems of {path}; use other problems")
+            raise UserError(
+                f"data.decontaminate: removed all {count} problems of {path}; use other problems, or leave it out"
+            )
         train = kept
     options = {
         "split": config.eval.split,

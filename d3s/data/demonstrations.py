@@ -5,7 +5,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
-from d3s.data.conversations import MESSAGES, Turn, read_turns
+from d3s.data.conversations import MESSAGES, ROLES, Turn
 from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
@@ -13,6 +13,8 @@ from d3s.data.rows import read_field, require_text
 from d3s.data.synthetic import find_task
 
 Prompt = str | list[Turn]  # a problem, or the turns of a conversation
+SPEAKERS = (*ROLES, "developer", "tool")  # what a chat template may render
+LOST = ("tool_calls", "function_call", "thinking", "reasoning_content")  # keys beside the content
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
@@ -45,12 +47,24 @@ def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tu
     field = f"{location}: field {MESSAGES!r}"
     if template not in ("chat", "auto"):
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
-    turns = read_turns(messages, MESSAGES, location)
+    if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
+        raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")
+    turns = [_read_turn(turn, f"{location} turn {i}") for i, turn in enumerate(messages, start=1)]
     answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not answers or answers[0] == 0:
         raise UserError(f"{field}: expected an assistant turn after the first turn")
     for i in answers:
-        yield list(turns[:i]), turns[i]["content"]
+        if messages[i].get("weight") != 0:  # of OpenAI's files: a turn that is shown and not trained
+            yield turns[:i], turns[i]["content"]
+
+
+def _read_turn(turn: dict[str, Any], place: str) -> Turn:
+    read = {key: _text(turn, key, place) for key in ("role", "content")}
+    if read["role"] not in SPEAKERS:
+        raise UserError(f"{place}: got the role {read['role']!r:.40}, expected {', '.join(SPEAKERS)}")
+    if lost := next((key for key in LOST if turn.get(key)), None):
+        raise UserError(f"{place}: got {lost!r}, which would not be trained; write it into the content, or remove it")
+    return read
 
 
 def _text(row: dict[str, Any], name: str, location: str) -> str:

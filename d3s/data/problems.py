@@ -13,7 +13,7 @@ from typing import Any
 
 from d3s.common import UserError, short, suggestion
 from d3s.data.code import CODE_REWARD, SCRIPT_TESTS, is_code, read_code_problem
-from d3s.data.conversations import MESSAGES, Turn, conversation_text, read_prompt
+from d3s.data.conversations import MESSAGES, Turn, conversation_text, read_turns
 from d3s.data.golds import final_answer, gold_problem, read_gold
 from d3s.data.gym import PREFIX, draw_problems
 from d3s.data.rows import (
@@ -256,7 +256,7 @@ def _read_text_and_answer(
 ) -> tuple[str | tuple[Turn, ...], str]:
     text, gold = (read_field(row, name, location) for name in names)
     if names[0] == MESSAGES or isinstance(text, list):
-        text = read_prompt(text, names[0], location)
+        text = read_turns(text, names[0], location)
     else:
         require_text(text, names[0], location, "the text of a problem")
     answer = read_gold(gold)

@@ -163,12 +163,13 @@ def open_output(directory: Path | None, settings: dict[str, Any]) -> Path:
 def write_summary(directory: Path, results: list[dict[str, Any]], verifier: dict[str, Any]) -> None:
     """Write the settings and results of an output directory, with those of data sets evaluated into it before."""
     path, settings = directory / "summary.json", json.loads((directory / "settings.json").read_text(encoding="utf-8"))
-    names = {record["data"] for record in results}
     try:
-        earlier = [record for record in json.loads(path.read_text())["results"] if record["data"] not in names]
+        known = {record["data"]: record for record in json.loads(path.read_text())["results"]}
     except (OSError, ValueError, LookupError, TypeError):  # none yet, or damaged
-        earlier = []
-    write_json(path, {"settings": settings, "results": earlier + results, "verifier": verifier})
+        known = {}
+    known |= {record["data"]: record for record in results}
+    ordered = [known[name] for name in settings["data"] if name in known]
+    write_json(path, {"settings": settings, "results": ordered, "verifier": verifier})
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

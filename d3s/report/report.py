@@ -110,7 +110,7 @@ def _tiles(group: Group) -> str:
             start = "–" if x[0] else format_value(y[0], "share")
             values = f"<small>{start} →</small> " + (format_value(y[-1], "share") if end else "–")
             interval = f" · 95% [{end.low:.3f}, {end.high:.3f}]" if end and end.low is not None else ""
-            tiles.append((f"{panel.title}, {panel.note}", values, f"step {x[-1]:.0f}{interval}"))
+            tiles.append((f"{panel.title}, {panel.note}", values, f"step {run.evaluated(panel.key)}{interval}"))
     trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
     if trained is not None and generated:
         counts = f"{format_value(trained, 'count')} of {format_value(generated, 'count')} generated"

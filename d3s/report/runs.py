@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from d3s.common import UserError, printable, read_json_lines, scored_by
+from d3s.common import UserError, json_record, printable, read_json_lines, scored_by
 from d3s.config import yaml12
 from d3s.evaluation.intervals import Estimate, student_interval
 
@@ -241,9 +241,9 @@ def _load_run(path: Path) -> Run:
     files = [path / f"{name}.jsonl" for name in ("metrics", "eval", "warnings")]
     metrics, evaluations, warnings = map(_read_lines, files)
     for file in filter(Path.exists, files):
-        complete = file.read_bytes().count(b"\n")  # the last line of a killed run is not
-        if (lost := complete - len(read_json_lines(file))) > 0:
-            print(f"warning: {file}: {lost} of {complete} lines are unreadable and left out", file=sys.stderr)
+        complete = [line for line in file.read_bytes().split(b"\n")[:-1] if line.strip()]  # the last one is not
+        if lost := sum(json_record(line) is None for line in complete):
+            print(f"warning: {file}: {lost} of {len(complete)} lines are unreadable and left out", file=sys.stderr)
     for line in metrics:
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:

@@ -182,8 +182,8 @@ def vllm_problem(model_path: str, error: Exception) -> str:
         )
     ours = vllm_environment()
     own = [name for name, value in GIVEN.items() if value != ours.get(name)]
-    unset = f"unset {', '.join(own)}, or " if own else ""
-    return f"{model_path}: vLLM cannot load this model ({reason}); {unset}{OTHER_ENGINE}"
+    unset = f", or unset {', '.join(own)} if that is at fault" if own else ""
+    return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}{unset}"
 
 
 def _check_head_size(model_path: str, config: Any) -> None:

@@ -1,8 +1,10 @@
 """Supervised training of a run directory: data, actor, checkpoints and log around its loop."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +118,21 @@ class SftTrainer(StopSignals):
         return 0
 
     def _hold_out(self) -> Batch:
-        """Take sft.held_out of the samples, and their copies, out of the training data."""
+        """Take sft.held_out of the samples out of the training data, each with its copies or not at all."""
         count, share = len(self.samples), self.config.sft.held_out
-        chosen = problem_order(count, self.config.train.seed, position=0, count=max(1, round(share * count)))
-        held = [self.samples[i] for i in sorted(chosen)]
-        copies = {tuple(map(tuple, sample)) for sample in held}
-        self.samples = [sample for sample in self.samples if tuple(map(tuple, sample)) not in copies]
-        if not self.samples:
-            raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
-        return supervised_batch(held)
+        texts = [tuple(map(tuple, sample)) for sample in self.samples]
+        copies, left, held = Counter(texts), max(1, round(share * count)), set()
+        for i in problem_order(count, self.config.train.seed, position=0, count=count):
+            if texts[i] not in held and copies[texts[i]] <= left:
+                held.add(texts[i])
+                left -= copies[texts[i]]
+        if not held or len(held) == len(copies):
+            expected = "less, as it is all" if held else "0, as there are too many copies among the"
+            raise UserError(f"sft.held_out: got {share:g}, expected {expected} {count} demonstrations")
+        chosen = [text in held for text in texts]
+        batch = supervised_batch(list(compress(self.samples, chosen)))
+        self.samples = [sample for sample, out in zip(self.samples, chosen) if not out]
+        return batch
 
     def held_out_loss(self) -> float:
         """The mean cross-entropy of the held-out tokens in nats, which it shows. Collective."""

@@ -92,6 +92,9 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, mo
     output = main(parse_arguments(arguments), Console(file=io.StringIO()))
     assert evaluation.samples == lines(output / "problems.jsonl") and len(evaluation.samples) == 16
     assert evaluation.results == json.loads((output / "summary.json").read_text())["results"]
+    write_rows(tmp_path / "more.jsonl", PROBLEMS[:2])
+    again = SAMPLED | {"reward": "tests.helpers.rewards:even_length", "output": output}
+    assert [r["data"] for r in d3s.evaluate(run.model, str(tmp_path / "more.jsonl"), **again).results] == ["more"]
 
 
 @pytest.mark.slow

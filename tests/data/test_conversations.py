@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from d3s.common import UserError
-from d3s.data.conversations import conversation_text, read_prompt
+from d3s.data.conversations import conversation_text, read_turns
 from d3s.data.problems import load_problems
 from d3s.data.prompts import ChatOptions, encode_prompts, render_prompt
 from d3s.tiny import byte_tokenizer
@@ -34,7 +34,7 @@ def test_turns_are_rendered_as_they_stand(system, earlier, last, option):
         + [t for pair in earlier for t in map(turn, ("user", "assistant"), pair)]
         + [turn("user", last)]
     )
-    read = read_prompt([t | {"name": None} for t in turns], "messages", "line 1")
+    read = read_turns([t | {"name": None} for t in turns], "messages", "line 1")
     assert list(read) == turns and conversation_text(read).endswith(last)
     added = [] if system or option is None else [turn("system", option)]
     assert render_prompt(read, "chat", TOKENIZER, ChatOptions(option)) == rendered(added + turns)

@@ -74,6 +74,10 @@ def test_every_assistant_turn_is_a_demonstration(tmp_path):
     expected = [(first, "2"), (second, "5"), (qwen3_prompt(f"4?\n{INSTRUCTION}"), "4")]
     assert [(tokenizer.decode(prompt), tokenizer.decode(ids[:-1])) for prompt, ids in samples] == expected
     assert all(ids[-1] == 0 for _, ids in samples)
+    asked, said = CONVERSATION["messages"][:3], CONVERSATION["messages"][3:]
+    asked[2] |= {"weight": 0, "name": "ada", "tool_calls": []}
+    weighted = write_rows(tmp_path / "weighted.jsonl", [{"messages": asked + said}])
+    assert read_demonstrations(options.model_copy(update={"path": str(weighted)}), 0) == pairs[1:2]
     assert len(read_demonstrations(options.model_copy(update={"limit": 1}), seed=0)) == 1
 
 
@@ -81,9 +85,9 @@ def test_bad_conversations_are_refused(tmp_path):
     user = {"role": "user", "content": "a"}
     for messages, message in (
         ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
-        ([user, {"role": "user"}], "turn 2: got the content None, expected text"),
+        ([user, {"role": "user"}], "line 1 turn 2: no field 'content'"),
         ([user, {"role": "asistant", "content": "b"}], "turn 2: got the role 'asistant', expected system, user, ass"),
-        ([user, user | {"role": "assistant", "weight": 0}], "turn 2: got 'weight', expected role and content alone"),
+        ([user, user | {"role": "assistant", "tool_calls": [1]}], "turn 2: got 'tool_calls', which would not be tra"),
         ([user], "expected an assistant turn after the first turn"),
         ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),
     ):

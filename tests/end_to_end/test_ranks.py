@@ -61,7 +61,7 @@ def test_ranks_gather_and_compare(updated):
     """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
     differ, values = (
-        f"{name}: ranks have different results; a rule may draw random numbers from `generator` alone"
+        f"{name}: ranks have different results; a rule must depend on its arguments alone, also for random numbers"
         for name in ("other", "values")
     )
     assert errors["single"] == [None, None, None, None, "the gradient norm is inf", "nothing moved"]
@@ -81,7 +81,7 @@ def test_unlike_ranks_are_named(tied_model, tmp_path):
     assert "error: the connection to another process of this run was lost; see its message or" in output
     assert "in all_gather_objects" not in output, "the traceback of the other rank"
     code, output = run([*arguments(tied_model, tmp_path / "order"), f"data.order={OWN}:UnlikeOrder"], "ddp")
-    differ = "error: data.order: ranks have different results; a rule may draw random numbers from `seed` alone\n"
+    differ = "error: data.order: ranks have different results; a rule must depend on its arguments alone"
     assert code and differ in output
 
 

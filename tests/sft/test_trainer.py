@@ -141,12 +141,16 @@ def test_held_out_loss_is_that_of_untrained_samples(trainer, tied_model, tmp_pat
 
 
 def test_copies_of_held_out_samples_are_not_trained(trainer, tmp_path):
-    rows = [{"prompt": f"{i % 10}+1=", "response": "1"} for i in range(20)]
-    path = write_rows(tmp_path / "twice.jsonl", rows)
-    run = trainer("sft.held_out=0.2", "eval.every=2", f"data.path={path}", "data.limit=null")
+    """And the share is what was asked for, though one demonstration is written eight times."""
+    rows = [{"prompt": f"{max(0, i // 2 - 3)}+1=", "response": "1"} for i in range(20)]
+    options = f"data.path={write_rows(tmp_path / 'rows.jsonl', rows)}", "data.limit=null", "eval.every=2"
+    run = trainer("sft.held_out=0.2", *options)
     held_out = sequences(zip(run.held_out.prompts, run.held_out.responses))
-    assert len(held_out) == 4 and not set(held_out) & set(sequences(run.samples))
-    assert len(run.samples) + 2 * len(set(held_out)) == 20
+    assert len(held_out) == 4 and len(set(held_out)) == 2 and len(run.samples) == 16
+    assert not set(held_out) & set(sequences(run.samples))
+    for share, message in (("0.05", "0, as there are too many copies among the 20"), ("0.99", "less, as it is all 20")):
+        with pytest.raises(UserError, match=f"^sft.held_out: got {share}, expected {message} demonstrations"):
+            trainer(f"sft.held_out={share}", *options)
 
 
 def test_signal_finishes_the_step_and_saves(trainer, tmp_path, monkeypatch):
