@@ -22,7 +22,7 @@ runs of an earlier one go on:
     budgets      GRPO with groups of 4, 8 and 16, by a quarter of the steps and by all of them
     adapters search, adapters: LoRA in the shape of `make demo-real`, on two CPU cores
     adapters K search, adapters K: in that shape, the paper's K and random tokens
-    200 tokens, 15 tokens: the same two by the length of responses, all weights, 64 responses a step, on two CPU cores
+    200, 60 and 15 tokens: the same two by the length of responses, all weights, 64 responses a step, on two CPU cores
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """

@@ -137,6 +137,8 @@ CLAIMS = (
     ),
     # Written down when the results of all others were known, but for three seeds of the claim above.
     Claim("Responses of about 200 tokens: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "200 tokens"),
+    # Written down when the results of all others were known: new seeds, as the claim with the part `long` has three.
+    Claim("About 60 tokens again: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "60 tokens"),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
@@ -156,6 +158,7 @@ PARTS = {
     "adapters K search": (20, 10, "validation", (1000,)),
     "adapters K": (20, 10, "test", tuple(range(21, 29))),
     "15 tokens": (12, 12, "test", tuple(range(31, 39))),
+    "60 tokens": (12, 12, "test", tuple(range(31, 39))),
     "200 tokens": (12, 12, "test", tuple(range(31, 39))),  # the claim's result was known with three seeds
 }
 COMMON = (
@@ -186,7 +189,7 @@ OF_PART |= dict.fromkeys(
         "train.max_tokens_per_microbatch=null",
     ),
 )
-LENGTHS = "200 tokens", "15 tokens"
+LENGTHS = "200 tokens", "60 tokens", "15 tokens"
 # Small steps: both rows of a seed at about 200 tokens take 40 minutes of two cores.
 OF_PART |= dict.fromkeys(
     LENGTHS,
@@ -198,10 +201,11 @@ OF_PART |= dict.fromkeys(
     ),
 )
 OF_PART["200 tokens"] += ("rollout.max_completion_length=400",)
+OF_PART["60 tokens"] += ("rollout.max_completion_length=128", "train.max_tokens_per_microbatch=2048")  # two runs fit
 CORES = *ADAPTERS, *LENGTHS  # parts whose runs are all of CPU cores
 # Part -> the model that it begins with, of other parts: warmup
-MODELS = {"long": "spoken", "200 tokens": "wordy"} | dict.fromkeys(("sort search", "sort", "first"), "sorting")
-MODELS |= dict.fromkeys(("gemma search", "gemma"), "gemma") | dict.fromkeys(ADAPTERS, "mixed")
+MODELS = dict.fromkeys(("long", "60 tokens"), "spoken") | dict.fromkeys(("sort search", "sort", "first"), "sorting")
+MODELS |= {"200 tokens": "wordy"} | dict.fromkeys(("gemma search", "gemma"), "gemma") | dict.fromkeys(ADAPTERS, "mixed")
 # The part whose best rows a part runs.
 SEARCH_OF = {"test": "search"} | {part: f"{part} search" for part in ("sort", "gemma", "adapters", "adapters K")}
 
