@@ -152,23 +152,27 @@ class JsonLines:
         self.close()
 
 
-def read_json_lines(path: Path) -> list[dict]:
+def read_json_lines(path: Path, damaged: list[int] | None = None) -> list[dict]:
     """Read the complete records of a JSON-lines file, [] if the file does not exist.
 
     A line that is not a JSON object is skipped: the last line is incomplete while the file is being written, or after
-    the writer was killed.
+    the writer was killed. `damaged` receives the numbers of other skipped lines, without blank ones.
     """
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    return [record for line in lines if (record := json_record(line)) is not None]
-
-
-def json_record(line: bytes) -> dict | None:
-    """The JSON object in a line, None for anything else."""
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+    if not path.exists():
+        return []
+    records, skipped = [], []
+    for number, line in enumerate(lines := path.read_bytes().split(b"\n"), start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict):
+            records.append(record)
+        elif line.strip() and number < len(lines):
+            skipped.append(number)
+    if damaged is not None:
+        damaged += skipped
+    return records
 
 
 def json_line(record: dict) -> str:

@@ -69,8 +69,8 @@ class Contract:
     about: Callable[..., str] = lambda **_: ""  # (**arguments) -> which call failed, the end of a message
     # small arguments of a few calls, with which d3s/trials.py calls a rule before a run
     examples: Callable[[], Iterable[dict[str, Any]]] | None = None
-    # (examples, their results) -> what is wrong between the calls, of a rule that draws no random numbers
-    together: Callable[[list[dict[str, Any]], list[Any]], str | None] = lambda *_: None
+    # (examples, their results, whether random numbers were drawn) -> what is wrong between the calls
+    together: Callable[[list[dict[str, Any]], list[Any], bool], str | None] = lambda *_: None
 
     def rule(self, value: Value) -> "Rule":
         """The rule that the option names. Raises UserError for an unknown name, argument or option."""

@@ -239,7 +239,8 @@ class Trainer(StopSignals):
             n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)
-            require_equal("reward.advantages", selection.advantages, self.accelerator)
+            if self.selector.settings.normalize == "after":
+                require_equal("reward.advantages", selection.advantages, self.accelerator)
             token_advantages = self.collector.token_advantages(groups, selection)
             batch = gather_batch(groups, selection, self.accelerator, token_advantages)
             metrics = {} if token_advantages is None else token_metrics(batch, selection)

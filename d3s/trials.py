@@ -68,7 +68,7 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
         results.append(rule(**arguments))
         require_finite(results[-1], "empty tensors" if empty else "finite arguments")
     drew = not torch.equal(torch.get_rng_state(), state)
-    if not drew and (problem := contract.together(calls, results)):
+    if problem := contract.together(calls, results, drew):
         raise UserError(f"{contract.option}: {rule_name(value)} returned {problem}")
 
 

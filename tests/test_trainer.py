@@ -240,12 +240,13 @@ def test_selection_is_seeded_by_run_and_step(tied_model, tmp_path, monkeypatch):
 
 
 def test_ranks_compare_what_rules_return(tied_model, tmp_path, monkeypatch):
-    """The advantages of all responses, and what is chosen by them."""
-    compared = {}
-    monkeypatch.setattr(trainer, "require_equal", lambda what, value, *_: compared.setdefault(what, value))
-    train(tied_model, tmp_path, overrides=["reward.advantages=none", "train.steps=1"])
-    assert list(compared) == ["data.order", "reward.advantages", "selector.rollouts", "selector.tokens"]
-    assert compared["reward.advantages"].shape == (B, G) and compared["selector.rollouts"].dtype == torch.bool
+    """The advantages of all responses, what is chosen by them, and the advantages of that."""
+    compared = []
+    monkeypatch.setattr(trainer, "require_equal", lambda *arguments: compared.append(arguments[:2]))
+    train(tied_model, tmp_path, overrides=["selector.normalize=after", "selector.cross_share=0", "train.steps=1"])
+    names, (_, before, kept, after, _) = zip(*compared)
+    assert names == ("data.order", "reward.advantages", "selector.rollouts", "reward.advantages", "selector.tokens")
+    assert before.shape == after.shape == (B, G) and kept.dtype == torch.bool
 
 
 def test_verifications_of_evaluations_are_not_counted(tied_model, tmp_path):

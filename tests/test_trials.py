@@ -5,6 +5,7 @@ import math
 import random
 import re
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from pkgutil import resolve_name
 
@@ -74,7 +75,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
             lambda logprobs: (logprobs.sum() / max(1, len(logprobs)), {}),
             "depends on which sequences share a micro-batch;",
         ),
-        (LOSS, lambda logprobs: (logprobs.sum(), {}), "that twice the denominators do not halve,"),
+        (LOSS, lambda logprobs: (logprobs.sum(), {}), "that does not halve with twice the denominators;"),
         (
             LOSS,
             lambda logprobs, old_logprobs, denominator: (
@@ -155,10 +156,17 @@ def test_wrong_rules_are_refused(option, value, problem, monkeypatch):
 
 
 def test_losses_may_draw_random_numbers(monkeypatch):
-    """Two calls then differ, which says nothing about micro-batches."""
-    noisy = lambda logprobs, denominator: ((torch.rand_like(logprobs) * logprobs / denominator).sum(), {})  # noqa: E731
-    monkeypatch.setattr(own_rules, "right", noisy, raising=False)
-    attempt_rules(load_config([], [f"{LOSS}={OWN}:right"]))
+    """Calls then differ, or happen to agree, which says nothing about micro-batches. Statistics are compared anyway."""
+    value = f"{LOSS}={OWN}:random"
+    for draw in (lambda: torch.rand(()) < 2, lambda: np.random.rand()):
+        for stats in ({}, {"n": torch.ones(())}):
+
+            def noisy(logprobs, draw=draw, stats=stats):
+                return draw() * logprobs.sum() / max(1, len(logprobs)), stats if len(logprobs) else {}
+
+            monkeypatch.setattr(own_rules, "random", noisy, raising=False)
+            with pytest.raises(UserError, match="other statistics in some calls") if stats else nullcontext():
+                attempt_rules(load_config([], [value]))
 
 
 class InFlight:

@@ -62,7 +62,7 @@ def find_run_model(run: Path, step: int | None) -> Path:
     known = ", ".join(map(str, checkpoints))
     if step is None:
         if not known:
-            raise UserError(f"{run}: has neither a model/ nor a checkpoint; let the run reach one")
+            raise UserError(f"{run}: has neither a model/ nor a checkpoint; train it up to its first checkpoint")
         raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, --step {known}")
     if step not in checkpoints:
         expected = f"a checkpoint of {run}, --step {known}" if known else f"none, as {run} has no checkpoints"

@@ -60,7 +60,7 @@ def read_problems(config: Config) -> Problems:
         if gone := [problem.file for problem in train if problem.file not in left]:
             path, count = list(data.weights)[gone[0]], gone.count(gone[0])
             raise UserError(
-                f"data.decontaminate: removed all {count} problems of {path}; use other problems, or leave it out"
+                f"data.decontaminate: removed all {count} problems of {path}; use other problems, or remove it"
             )
         train = kept
     options = {

@@ -13,8 +13,8 @@ from d3s.data.rows import read_field, require_text
 from d3s.data.synthetic import find_task
 
 Prompt = str | list[Turn]  # a problem, or the turns of a conversation
-SPEAKERS = (*ROLES, "developer", "tool")  # what a chat template may render
-LOST = ("tool_calls", "function_call", "thinking", "reasoning_content")  # keys beside the content
+SHOWN_ROLES = (*ROLES, "developer", "tool")  # of turns in prompts
+BESIDE_CONTENT = ("tool_calls", "function_call", "thinking", "reasoning_content")  # keys that no prompt would have
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
@@ -60,10 +60,10 @@ def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tu
 
 def _read_turn(turn: dict[str, Any], place: str) -> Turn:
     read = {key: _text(turn, key, place) for key in ("role", "content")}
-    if read["role"] not in SPEAKERS:
-        raise UserError(f"{place}: got the role {read['role']!r:.40}, expected {', '.join(SPEAKERS)}")
-    if lost := next((key for key in LOST if turn.get(key)), None):
-        raise UserError(f"{place}: got {lost!r}, which would not be trained; write it into the content, or remove it")
+    if read["role"] not in SHOWN_ROLES:
+        raise UserError(f"{place}: got the role {read['role']!r:.40}, expected {', '.join(SHOWN_ROLES)}")
+    if key := next((key for key in BESIDE_CONTENT if turn.get(key)), None):
+        raise UserError(f"{place}: got {key!r}, which would not be trained; write it into the content, or remove it")
     return read
 
 

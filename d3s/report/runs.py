@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from d3s.common import UserError, json_record, printable, read_json_lines, scored_by
+from d3s.common import UserError, printable, read_json_lines, scored_by
 from d3s.config import yaml12
 from d3s.evaluation.intervals import Estimate, student_interval
 
@@ -174,8 +174,9 @@ def smooth(y: np.ndarray, window: int) -> np.ndarray:
 
 
 def finals(group: Group, key: str) -> list[float]:
-    """Return a final value per run: the last evaluation, if it is after a step and has the key, or the mean over the
-    last tenth of the steps.
+    """Return a final value per run: of its last evaluation, or the mean over the last tenth of its steps.
+
+    A run has none if its last evaluation lacks the key, or is before the first step.
     """
     values = []
     for run in group.runs:
@@ -193,9 +194,11 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     if not values:
         return None
     if len(values) == 1 and key.startswith("eval/"):
-        ends = {run.path: max(1, run.evaluated(key)) for run in group.runs}
-        found = [bounds for run in group.runs for step, *bounds in zip(*run.interval(key)) if step == ends[run.path]]
-        return Estimate(values[0], *map(float, found[-1])) if found else Estimate(values[0])
+        ends = (run.evaluated(key) for run in group.runs)
+        last = (
+            bounds for run, end in zip(group.runs, ends) for step, *bounds in zip(*run.interval(key)) if step == end > 0
+        )
+        return Estimate(values[0], *map(float, next(last, ())))
     return student_interval(values)
 
 
@@ -238,12 +241,8 @@ def _load_run(path: Path) -> Run:
         config = yaml12.load((path / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         config = {}
-    files = [path / f"{name}.jsonl" for name in ("metrics", "eval", "warnings")]
-    metrics, evaluations, warnings = map(_read_lines, files)
-    for file in filter(Path.exists, files):
-        complete = [line for line in file.read_bytes().split(b"\n")[:-1] if line.strip()]  # the last one is not
-        if lost := sum(json_record(line) is None for line in complete):
-            print(f"warning: {file}: {lost} of {len(complete)} lines are unreadable and left out", file=sys.stderr)
+    files = (path / f"{name}.jsonl" for name in ("metrics", "eval", "warnings"))
+    metrics, evaluations, warnings = (_read_lines(file, warn=True) for file in files)
     for line in metrics:
         kept, total = _number(line, "selection/rollouts"), _number(line, "selection/rollouts_total")
         if kept is not None and total:
@@ -268,12 +267,16 @@ def _read_machine(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         return {}, {}
 
 
-def _read_lines(path: Path) -> list[dict]:
+def _read_lines(path: Path, warn: bool = False) -> list[dict]:
     """Read the lines that have a step, and of each the fields whose value has the type that a tracker writes.
 
     These are numbers, texts, intervals, and counts of right samples. Other values are dropped.
     """
-    records = (line for line in read_json_lines(path) if isinstance(line.get("data", ""), str))
+    damaged: list[int] = []
+    records = [line for line in read_json_lines(path, damaged) if isinstance(line.get("data", ""), str)]
+    if warn and damaged:
+        numbers = ", ".join(map(str, damaged))
+        print(f"warning: {path}: damaged lines are left out: {numbers:.60}", file=sys.stderr)
     lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
     return [line for line in lines if "step" in line]
 

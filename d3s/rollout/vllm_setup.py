@@ -180,9 +180,9 @@ def vllm_problem(model_path: str, error: Exception) -> str:
             "rollout.tensor_parallel_size: another run on this machine uses the shared memory of vLLM's CPU ranks, "
             "which has a fixed name; run one at a time"
         )
-    ours = vllm_environment()
-    own = [name for name, value in GIVEN.items() if value != ours.get(name)]
-    unset = f", or unset {', '.join(own)} if that is at fault" if own else ""
+    defaults = vllm_environment()
+    changed = [name for name, value in GIVEN.items() if value != defaults.get(name)]
+    unset = f", or unset {', '.join(changed)} if that is at fault" if changed else ""
     return f"{model_path}: vLLM cannot load this model ({reason}); {OTHER_ENGINE}{unset}"
 
 

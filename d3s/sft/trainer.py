@@ -126,9 +126,11 @@ class SftTrainer(StopSignals):
             if texts[i] not in held and copies[texts[i]] <= left:
                 held.add(texts[i])
                 left -= copies[texts[i]]
-        if not held or len(held) == len(copies):
-            expected = "less, as it is all" if held else "0, as there are too many copies among the"
-            raise UserError(f"sft.held_out: got {share:g}, expected {expected} {count} demonstrations")
+        if len(held) == len(copies):
+            raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
+        if not held:
+            fewer = f"got {share:g} of {count} demonstrations, fewer than the copies of any of them"
+            raise UserError(f"sft.held_out: {fewer}; raise it, or remove copies")
         chosen = [text in held for text in texts]
         batch = supervised_batch(list(compress(self.samples, chosen)))
         self.samples = [sample for sample, out in zip(self.samples, chosen) if not out]

@@ -51,7 +51,7 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path, capsys):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write("25}x\n")  # the line is complete now, but damaged
     assert load_runs([tmp_path])[0].last_step == 3
-    assert "metrics.jsonl: 1 of 4 lines are unreadable and left out" in capsys.readouterr().err
+    assert "metrics.jsonl: damaged lines are left out: 4\n" in capsys.readouterr().err
 
 
 def test_runs_with_different_seeds_are_one_group(tmp_path):
