@@ -1,6 +1,7 @@
 """Collect a step's rollouts: sample and score problems, gather the kept rollouts into one Batch."""
 
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -100,7 +101,8 @@ class Collector:
         sampled, own = shard(count, self.accelerator, settings.tensor_parallel_size)
         rows, _ = shard(len(problems), self.accelerator, settings.tensor_parallel_size)
         taken = [problems[row] for row in rows]
-        mine = {problems[row] for row in own}  # ranks that share an engine sample the same groups
+        # Ranks that share an engine sample the same groups.
+        mine = {problem for row, problem in enumerate(problems) if row in own}
         done, started, shown = 0, time.monotonic(), time.monotonic()
 
         def finished(rollout: Rollout) -> None:
@@ -116,7 +118,8 @@ class Collector:
                     "resumed run needs the data that it began with"
                 )
             problem = self.prompts.problems[rollout.problem]
-            rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.response_ids)
+            rollout.scored_ids = list(rollout.response_ids)
+            rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.scored_ids)
             rollout.scoring = self.reward_function.submit(rollout.text, problem.answer, problem.row)
             if self.look.open:
                 answer = stated_answer(rollout.text, problem.row, self.config.reward.extraction)
@@ -137,6 +140,7 @@ class Collector:
             entropies=not settings.servers,
             step=step,
             on_finished=finished,
+            vocabulary=getattr(self.tokenizer, "embedding_rows", sys.maxsize),  # of the check of the result
         )
         reported = [(row, group) for row, group in zip(sampled, groups) if row in own]
         for row, group in reported:

@@ -37,7 +37,7 @@ def engine_line(engine: Any) -> str:
     """How many sequences of full length the KV cache holds, where it has a size, and the threads."""
     import torch
 
-    threads = f"{torch.get_num_threads()} threads"
+    threads = f"{(count := torch.get_num_threads())} thread{'s' if count > 1 else ''}"
     if not engine.kv_cache_tokens:
         return threads
     sequences = engine.kv_cache_tokens // engine.max_model_len

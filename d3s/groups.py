@@ -39,10 +39,11 @@ class Rollout:
     finished: bool  # False: cut at the length limit
     sample: int = 0  # index among its problem's n responses
     counts: dict[str, int] = field(default_factory=dict)  # of a strategy, see d3s/rollout/strategy.py
-    # of the collector: the row in the step's tables, the text as rewards see it, the call that waits for the outcome,
-    # and the outcome
+    # of the collector: the row in the step's tables, the text as rewards see it, the tokens that have it, the call that
+    # waits for the outcome, and the outcome
     row: int = -1
     text: str = ""
+    scored_ids: list[int] | None = field(default=None, repr=False, compare=False)
     scoring: Callable[..., Outcome] | None = field(default=None, repr=False, compare=False)
     outcome: Outcome | None = None
 

@@ -144,6 +144,7 @@ class Trainer(StopSignals):
             self.state.step,
             enabled=self.accelerator.is_main_process,
             evaluation_due=self.state.evaluation_due,
+            checkpoint=checkpoint,
         )
         self.state.fingerprint = fingerprint
         self._warn(changed, problems.notes, new_parts if checkpoint else [])

@@ -134,9 +134,9 @@ def on_ranks(monkeypatch):
 
         def gather(own, place):
             items[place.process_index] = own
-            barrier.wait(10)
+            barrier.wait(60)
             gathered = [item for rank in range(count) for item in items[rank]]
-            barrier.wait(10)
+            barrier.wait(60)
             return gathered
 
         for module in ("collector", "checkpoint", "reward"):
@@ -281,6 +281,12 @@ def test_failed_rewards_and_strategies_end_every_rank(collect, monkeypatch, rule
         collect(ranks, options=[f"rollout.strategy=tests.helpers.own_rules:{rule}"])
 
 
+def test_tokens_are_of_the_vocabulary(collect, monkeypatch):
+    monkeypatch.setattr(NumberTokenizer, "embedding_rows", 3, raising=False)
+    with pytest.raises(RewardError, match=r"\.generate returned the token \d+ in .*, expected an id below 3"):
+        collect(options=["rollout.strategy=tests.helpers.own_rules:InTwoRounds"])
+
+
 def test_failed_shaper_ends_every_rank(on_ranks):
     """That of one rank, which has the responses to the problem for which it fails."""
 
@@ -416,6 +422,18 @@ def test_carried_groups_are_returned_once(on_ranks, ranks, engine_size):
     with pytest.raises(UserError, match=f"the state of {ranks} processes, and this run has {ranks + 1}"):
         other = SimpleNamespace(num_processes=ranks + 1)
         restore_parts(stateful(make_collector(other, ScriptedEngine([]), [], *options).strategy), saved, other)
+
+
+@pytest.mark.parametrize(("ranks", "engine_size"), [(1, 1), (2, 1), (2, 2)])
+def test_problems_may_have_several_groups(collect, ranks, engine_size):
+    """A step then takes fewer problems than it has groups."""
+    results = collect(ranks, engine_size, ["rollout.strategy=tests.helpers.own_rules:Doubled"], count=8)
+    problems = results[0].groups.problems
+    rollouts = [r for result in results for r in result.groups.rollouts]
+    assert len(problems) == 8 and len(rollouts) == 8 * N
+    for r in rollouts:
+        row = PROBLEMS.index(r.problem)
+        assert problems[r.row] == r.problem and r.response_ids == expected(row, r.sample).response_ids
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -44,6 +44,19 @@ def changed(count=None, **values):
     return own(object, generate=generate)
 
 
+def repeated(self, engine, prompts, problems, n, params, seeds, entropies):
+    groups = in_groups(engine.generate(prompts, n, params, seeds, entropies=entropies, problems=problems), n)
+    return [group[: n // 2] * 2 for group in groups]
+
+
+def continued(self, engine, prompts, problems, n, params, seeds, on_finished):
+    options = {"entropies": True, "problems": problems, "on_finished": on_finished}
+    rollouts = engine.generate(prompts, n, params, seeds, **options)
+    for r in rollouts:
+        r.response_ids, r.logprobs, r.entropies = (2 * values for values in (r.response_ids, r.logprobs, r.entropies))
+    return in_groups(rollouts, n)
+
+
 def numbered(self, engine, prompts, n, params, seeds, entropies):
     return in_groups(engine.generate(prompts, n, params, seeds, entropies=entropies), n)
 
@@ -132,6 +145,8 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (STRATEGY, own(object, generate=lambda self: 0), ".generate returned int, expected a list of 2 lists of 32"),
         (STRATEGY, changed(63), "returned groups of [32, 31] rollouts, expected 2 of 32"),
         (STRATEGY, changed(problem=1), "returned problem 1 in group 0, sample 1, expected problem 0 as in sample 0"),
+        (STRATEGY, own(object, generate=repeated), "returned a Rollout twice, expected copies"),
+        (STRATEGY, own(object, generate=continued), "another response than on_finished got in group 0, sample 0;"),
         (STRATEGY, own(object, generate=numbered), "returned a response to another prompt than that of problem 0"),
         (STRATEGY, own(changed(), token_advantages=lambda self, rollouts: [0]), "expected a list of 64 tuples (adv"),
         (STRATEGY, changed(response_ids=["a", "b"]), "the token 'a' in group 0, sample 1, expected an id"),

@@ -231,5 +231,5 @@ def encode_prompts(
         raise UserError(f"template {template!r}: {same}; use a template that contains the problem")
     if not kept:
         longer = f"all {len(problems)} prompts are longer than {max_prompt_length} tokens"
-        raise UserError(f"template {template!r}: {longer}; raise the limit or lower the response length")
+        raise UserError(f"template {template!r}: {longer}; raise data.max_prompt_length, or lower the response length")
     return EncodedPrompts(kept, texts, ids, len(problems) - len(kept))

@@ -7,6 +7,7 @@ a single run it is a summary, and the curves are in curves.png. Runs that differ
 may still be training.
 """
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def write_report(
     groups = group_runs(runs)
     single = is_single_run(groups)
     output = Path(output or (runs[0].path if single else runs[0].path.resolve().parent / "report"))
-    command = " ".join(["python -m d3s.report", *map(str, paths)])
+    command = shlex.join(["python", "-m", "d3s.report", *map(str, paths)])
     title = printable(title or ", ".join([group.name for group in groups[:4]] + ["…"] * (len(groups) > 4)))
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ def _samples(path: Path) -> str:
         step, records = load_samples(path)
     except UserError:
         return ""
-    more = f"python -m d3s.report.samples {path} --html samples.html"
+    more = f"python -m d3s.report.samples {shlex.quote(str(path))} --html samples.html"
     note = f'<p class="note">Samples of step {step}. More: <code>{html_text(more)}</code></p>'
     return f"<h2>What selection keeps</h2>{note}{samples_html(records[:EMBEDDED_SAMPLES])}"
 

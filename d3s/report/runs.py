@@ -40,6 +40,7 @@ class Run:
     warnings: list[dict]
     machine: dict[str, str] = field(default_factory=dict)
     content: dict[str, str] = field(default_factory=dict)
+    changes: dict[int, dict] = field(default_factory=dict)  # step of a resumption -> option or content: old value
 
     @property
     def seed(self) -> int | None:
@@ -254,7 +255,20 @@ def _load_run(path: Path) -> Run:
             record["process_time"] = float(seconds)
     sections = config.items() if isinstance(config, dict) else ()
     config = {str(name): values for name, values in sections if isinstance(values, dict)}
-    return Run(path, config, metrics, evaluations, warnings, *_read_machine(path / "machine.json"))
+    machine = _read_machine(path / "machine.json")
+    return Run(path, config, metrics, evaluations, warnings, *machine, _read_changes(path / "resumes.jsonl"))
+
+
+def _read_changes(path: Path) -> dict[int, dict]:
+    """What resumptions changed, by their step: {option or content: old value}, without what was computed again."""
+    changes: dict[int, dict] = {}
+    for line in read_json_lines(path):
+        step, changed = line.get("step"), line.get("changed")
+        if type(step) is int and isinstance(changed, dict):
+            changes = {before: old for before, old in changes.items() if before <= step}
+            old = {name: pair["old"] for name, pair in changed.items() if isinstance(pair, dict) and "old" in pair}
+            changes[step] = changes.get(step, {}) | old
+    return changes
 
 
 def _read_machine(path: Path) -> tuple[dict[str, str], dict[str, str]]:
@@ -312,7 +326,7 @@ def _machines(group: Group) -> dict[str, str]:
 def _comparable(run: Run) -> dict:
     """Return what runs of one group share, flat: {"section.key": value}, and the hashes of data and code.
 
-    Those of training problems that train.seed draws are left out.
+    Hashes of training problems that train.seed draws are left out. What a resumption changed has its old values too.
     """
     sections = ((name, values) for name, values in run.config.items() if name not in RUN_SPECIFIC)
     flat = {f"{section}.{key}": value for section, values in sections for key, value in values.items()}
@@ -320,7 +334,13 @@ def _comparable(run: Run) -> dict:
     trained = {name: name if " of " in name else str(flat.get(name)) for name in run.content if "data.path" in name}
     drawn = [name for name, source in trained.items() if "reasoning-gym:" in source]
     contents = {f"content of {name}": value for name, value in run.content.items() if name not in drawn}
-    return shared and shared | contents
+    compared = shared and shared | contents
+    for key in compared.keys() & {"train.steps", *contents}:
+        name = key.removeprefix("content of ")
+        values = [(step, old[name]) for step, old in sorted(run.changes.items()) if name in old]
+        past = "".join(f"{old} until step {step}, then " for step, old in values)
+        compared[key] = f"{past}{compared[key]}" if past else compared[key]
+    return compared
 
 
 def _seedless_name(path: Path) -> str:

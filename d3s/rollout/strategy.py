@@ -32,6 +32,7 @@ A strategy whose random numbers come from `seeds` is resumed exactly. Ranks that
 Before a run two steps are tried on a fake engine; a strategy that drives vLLM's requests is not tried.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,15 @@ def require(strategy: str, requirements: dict[str, bool]) -> None:
             raise UserError(f"rollout.strategy: {strategy} requires {requirement}")
 
 
-def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies: bool, **_: Any) -> str | None:
+def _problem(
+    result: Any,
+    count: int,
+    n: int,
+    params: SamplingParams,
+    entropies: bool,
+    vocabulary: int = sys.maxsize,
+    **_: Any,
+) -> str | None:
     """What is wrong with the groups of a strategy."""
     if not isinstance(result, list) or not all(isinstance(group, list) for group in result):
         return f"{type(result).__name__}, expected a list of {count} lists of {n} Rollouts"
@@ -78,12 +87,16 @@ def _problem(result: Any, count: int, n: int, params: SamplingParams, entropies:
         return f"groups of other things, expected {count} lists of {n} Rollouts"
     if [len(group) for group in result] != [n] * count:
         return f"groups of {[len(group) for group in result]!s:.60} rollouts, expected {count} of {n}"
+    if len({id(r) for group in result for r in group}) < n * count:
+        return "a Rollout twice, expected copies (dataclasses.replace)"
     for row, sample, r in ((i, j, r) for i, group in enumerate(result) for j, r in enumerate(group)):
         where = f"in group {row}, sample {sample}"
         if r.problem != result[row][0].problem:
             return f"problem {r.problem} {where}, expected problem {result[row][0].problem} as in sample 0"
-        if problem := rollout_problem(r, params, entropies, where):
+        if problem := rollout_problem(r, params, entropies, where, vocabulary):
             return problem
+        if r.scored_ids is not None and r.scored_ids != list(r.response_ids):
+            return f"another response than on_finished got {where}; call it with complete responses"
         if not all(isinstance(count, int | float) for count in r.counts.values()):
             return f"counts {where} that are no numbers"
     return None
@@ -130,7 +143,7 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
     n, results = config.rollout.num_generations, []
 
     def score(rollout: Rollout) -> None:
-        right = float(rollout.sample % 2)
+        right, rollout.scored_ids = float(rollout.sample % 2), list(rollout.response_ids)
         rollout.scoring = lambda: Outcome(right, right, {}, {})
 
     for step in range(2):

@@ -5,6 +5,7 @@ run first removes the lines and samples of steps after its checkpoint.
 """
 
 import time
+from pathlib import Path
 
 from d3s.common import JsonLines, json_line, make_directory, read_json_lines, to_jsonable, write_atomically
 from d3s.config.schema import Config
@@ -25,6 +26,7 @@ class Tracker:
             wall time continues from the last remaining line. 0 starts a new run and empties the files.
         enabled: False on every rank but 0; all methods then do nothing.
         evaluation_due: whether the evaluation after `resume_step` is to be made again; its lines are removed.
+        checkpoint: the loaded one; if it is of another run, the wall time continues from that run's line.
 
     Raises: UserError if the disk is full.
     """
@@ -36,10 +38,11 @@ class Tracker:
         *,
         enabled: bool = True,
         evaluation_due: bool = False,
+        checkpoint: Path | None = None,
     ) -> None:
         total_steps = config.train.steps
         self.enabled = enabled
-        self._started, self._offset = time.monotonic(), 0.0
+        self._started = time.monotonic()
         if not enabled:
             return
         self._console = ConsoleView(total_steps, resume_step)
@@ -49,6 +52,10 @@ class Tracker:
         self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         make_directory(self._dir / "samples")
         self._history, self._evaluations = self._cut_after(resume_step, evaluation_due)
+        begun = read_json_lines(checkpoint.parents[1] / "metrics.jsonl") if checkpoint else []
+        begun = [line for line in begun if line.get("step", 0) <= resume_step]
+        lines = self._history + self._evaluations + begun
+        self._offset = max((line.get("wall_time") or 0.0 for line in lines), default=0.0)
         self._findings = set(self._symptoms())
         self._active = set(self._findings)  # keys of the warnings that were given and not cleared
         if "wandb" in config.tracker.mirrors:
@@ -177,5 +184,4 @@ class Tracker:
                 path.unlink()
             else:
                 self._samples = read_json_lines(path)
-        self._offset = max((line.get("wall_time") or 0.0 for line in kept["metrics"] + kept["eval"]), default=0.0)
         return kept["metrics"], kept["eval"]

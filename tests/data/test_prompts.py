@@ -152,5 +152,5 @@ def test_overlong_prompts_are_refused_or_dropped():
     encoded = encode_prompts(problems, "plain", TOKENIZER, 8, overlong="drop")
     assert [p.id for p in encoded.problems] == ["p5", "p8"] and encoded.dropped == 2
     assert list(map(len, encoded.ids)) == list(map(len, encoded.texts)) == [5, 8]
-    with pytest.raises(UserError, match="all 4 prompts are longer than 4 tokens; raise the limit"):
+    with pytest.raises(UserError, match=r"all 4 prompts are longer than 4 tokens; raise data\.max_pro"):
         encode_prompts(problems, "plain", TOKENIZER, 4, overlong="drop")

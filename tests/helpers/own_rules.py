@@ -152,6 +152,17 @@ class NotOfThree:
         return in_groups(rollouts, n)
 
 
+class Doubled:
+    """Two groups to each problem, if that many are needed."""
+
+    def problems_for(self, count):
+        return count - count // 2
+
+    def generate(self, engine, prompts, problems, count, n, params, seeds):
+        first, second = (engine.generate(prompts, n, params, seeds, problems=problems) for _ in range(2))
+        return in_groups(first + second, n)[:count]
+
+
 class OtherPrompt:
     """Answers another prompt in the third rollout."""
 

@@ -6,10 +6,10 @@ from d3s.config.load import load_config
 from d3s.tracking.tracker import Tracker
 
 
-def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0) -> Tracker:
+def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, **options: Path) -> Tracker:
     """The tracker of a run in this directory."""
     config = load_config([], [f"train.output_dir={directory}", f"train.steps={steps}", *overrides])
-    return Tracker(config, resume_step)
+    return Tracker(config, resume_step, **options)
 
 
 def metrics(step: int, **changes: float) -> dict:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from functools import partial
 
 import pytest
@@ -53,7 +54,7 @@ def test_comparison_of_runs_with_hostile_names(tmp_path):
     assert "\x1b" not in text and "\u202e" not in text
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "report.md", "report.png"]
     markdown = (tmp_path / "out/report.md").read_text()
-    assert "<script>" not in markdown.replace(f"`python -m d3s.report {' '.join(runs)}`", "")
+    assert "<script>" not in markdown.replace(f"`python -m d3s.report {shlex.join(runs)}`", "")
     for line in re.findall(r"^\|.*\|$", markdown, re.MULTILINE):
         assert len(re.findall(r"(?<!\\)\|", line)) in (4, 14)  # three tables; no name adds a cell
 

@@ -104,6 +104,28 @@ def test_groups_differ_by_data_and_machines(tmp_path):
     assert differing_settings(groups) == {"content of data.path": ["x", "y"], "processes": ["1, 2", "1"]}
 
 
+def test_changes_of_resumptions_part_seeds(tmp_path):
+    """Of train.steps and of contents, but not of steps that were computed again."""
+    resumed = {
+        "a": [(2, {"train.steps": 2}), (4, {"train.steps": 4, "data.path": "old"})],
+        "b": [(3, {"train.steps": 9}), (2, {"train.steps": 2}), (4, {"train.steps": 4, "data.path": "old"})],
+        "c": [(3, {"train.steps": 9}), (2, {"checkpoint.every": 1})],
+        "d": [],
+    }
+    for seed, (name, resumes) in enumerate(resumed.items()):
+        run = write_small_run(tmp_path / name, {"train": {"seed": seed, "steps": 8}})
+        record = {"processes": 1, "machine": "a GPU", "content": {"data.path": "new"}}
+        (run / "machine.json").write_text(json.dumps(record))
+        changes = [(step, {key: {"old": old, "new": ""} for key, old in changed.items()}) for step, changed in resumes]
+        write_lines(run / "resumes.jsonl", [{"step": step, "changed": changed} for step, changed in changes])
+    groups = group_runs(load_runs([tmp_path]))
+    assert [[run.path.name for run in group.runs] for group in groups] == [["a", "b"], ["c", "d"]]
+    assert differing_settings(groups) == {
+        "train.steps": ["2 until step 2, then 4 until step 4, then 8", 8],
+        "content of data.path": ["old until step 4, then new", "new"],
+    }
+
+
 @pytest.mark.parametrize("name", ["data.path", "reasoning-gym:basic of data.path"])
 def test_drawn_problems_do_not_part_seeds(tmp_path, name):
     """Training problems of reasoning-gym follow from the seed; those of an evaluation do not."""
