@@ -367,7 +367,7 @@ class ResumedRun(RuleBasedStateMachine):
             assert not [p for p in self.run.rglob(".*") if p.name.endswith((".partial", ".replaced"))]
 
 
-ResumedRun.TestCase.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+ResumedRun.TestCase.settings = settings(max_examples=60, stateful_step_count=20)
 TestResumedRun = ResumedRun.TestCase
 
 

@@ -367,11 +367,8 @@ def test_gathered_batch_matches_a_loop(collect, on_ranks, case, ranks, engine_si
         assert batch.trainable.tolist() == flags
     prompts, responses = sum(len(r.prompt_ids) for r in rollouts), len(tokens)
     counts = {kind: sum(len(x) for x in sent if x.dtype == kind) for kind in ("int32", "float32", "uint8")}
-    assert counts == {
-        "int32": prompts + responses,
-        "float32": (2 + own_values) * responses,
-        "uint8": own_values * responses,
-    }
+    floats, flags = (2 + own_values) * responses, own_values * responses
+    assert counts == {"int32": prompts + responses, "float32": floats, "uint8": flags}
     assert sum(map(len, sent)) == sum(counts.values())
 
 

@@ -29,8 +29,8 @@ from d3s.common import (
     write_atomically,
     write_directory,
 )
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers.configs import ROOT
+from tests.helpers.processes import run_python
 
 
 @contextmanager
@@ -54,8 +54,7 @@ def test_silence_libraries_keeps_user_settings():
         "      logging.getLogger('vllm').level, hf.is_progress_bar_enabled())\n"
     )
     environment = {k: v for k, v in os.environ.items() if k != "TRANSFORMERS_VERBOSITY"} | {"TQDM_DISABLE": "0"}
-    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert output.stdout == "['UserWarning'] 0 error 40 False\n", output.stderr
+    assert run_python(code, env=environment) == "['UserWarning'] 0 error 40 False\n"
 
 
 def test_unusable_gpu_is_reported_in_the_words_of_torch(monkeypatch):
@@ -106,10 +105,8 @@ def test_read_json_lines_skips_incomplete_lines(tmp_path):
 
 
 def test_to_jsonable_values_survive_strict_json():
-    value = to_jsonable(
-        {"a": [math.nan, torch.tensor(2.5), (math.inf, 3)], 1: [None, True, "x", torch.tensor(-math.inf)]}
-    )
-    assert json.loads(json_line(value)) == {"a": [None, 2.5, [None, 3]], "1": [None, True, "x", None]}
+    value = {"a": [math.nan, torch.tensor(2.5), (math.inf, 3)], 1: [None, True, "x", torch.tensor(-math.inf)]}
+    assert json.loads(json_line(to_jsonable(value))) == {"a": [None, 2.5, [None, 3]], "1": [None, True, "x", None]}
     with pytest.raises(ValueError, match="not JSON compliant"):
         json_line({"a": math.nan})
 

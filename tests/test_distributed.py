@@ -53,7 +53,9 @@ def test_first_rank_of_each_node_runs_first(monkeypatch):
     assert calls == [True, ("set", keys[0]), keys, [keys[0]], False, keys, True, ("set", keys[1]), keys]
 
 
-def test_runs_of_a_process_may_differ_in_precision():
+def test_precision_is_that_of_model_dtype(monkeypatch):
+    """Whatever accelerate's own variable says, and whatever earlier runs of the process had."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     for dtype, precision in (("bfloat16", "bf16"), ("float32", "no")):  # the last one is that of other tests
         assert start_accelerator(load_config([], [f"model.dtype={dtype}"])).mixed_precision == precision
 

@@ -81,21 +81,16 @@ def test_step_on_a_cpu_fits_what_is_free(free_gb):
 
 
 def test_set_sizes_are_kept_on_a_cpu():
-    fitted = fit_cpu(
-        small_cpu("train.max_tokens_per_microbatch=9000", "rollout.kv_cache_gb=2"), SHAPE, Placement(), CHUNK, 1
-    )
+    config = small_cpu("train.max_tokens_per_microbatch=9000", "rollout.kv_cache_gb=2")
+    fitted = fit_cpu(config, SHAPE, Placement(), CHUNK, 1)
     assert (fitted.train.max_tokens_per_microbatch, fitted.rollout.kv_cache_gb) == (9000, 2)
 
 
 @pytest.mark.parametrize("free_gb", [0.1, 40])
 def test_step_that_may_not_fit_is_said_on_a_cpu(gqa_model, monkeypatch, capsys, free_gb):
     monkeypatch.setattr("d3s.fitting.free_memory", lambda: int(free_gb * GB))
-    options = [
-        "train.max_tokens_per_microbatch=65536",
-        "rollout.max_completion_length=32000",
-        "rollout.engine=transformers",
-    ]
-    fit_recomputation(load_config([], options), str(gqa_model), Accelerator(cpu=True))
+    lengths = ["train.max_tokens_per_microbatch=65536", "rollout.max_completion_length=32000"]
+    fit_recomputation(load_config([], [*lengths, "rollout.engine=transformers"]), str(gqa_model), Accelerator(cpu=True))
     said = capsys.readouterr().out
     assert ("memory: a step may need" in said and "0.1 GB are free" in said) if free_gb < 1 else said == ""
 

@@ -59,13 +59,10 @@ def llama_file(version=3, **changes):
     metadata |= {f"tokenizer.ggml.{key}": value for key, value in tokenizer.items()}
     metadata |= {"tokenizer.chat_template": "{{ messages }}"} | changes
     shapes = {"token_embd": ("Q8_0", len(TOKENS), WIDTH), "output_norm": ("F32", WIDTH)}
-    parts = {
-        "attn_q": ("Q4_1", WIDTH, WIDTH),
-        "attn_k": ("Q4_1", kv * head, WIDTH),
-        "attn_v": ("Q4_1", kv * head, WIDTH),
-    }
-    parts |= {"attn_output": ("Q4_1", WIDTH, WIDTH), "ffn_gate": ("Q4_1", 64, WIDTH), "ffn_up": ("Q8_0", 64, WIDTH)}
-    parts |= {"ffn_down": ("Q4_1", WIDTH, 64), "attn_norm": ("F32", WIDTH), "ffn_norm": ("F32", WIDTH)}
+    parts = {name: ("Q4_1", WIDTH, WIDTH) for name in ("attn_q", "attn_output")}
+    parts |= {name: ("Q4_1", kv * head, WIDTH) for name in ("attn_k", "attn_v")}
+    parts |= {"ffn_gate": ("Q4_1", 64, WIDTH), "ffn_up": ("Q8_0", 64, WIDTH), "ffn_down": ("Q4_1", WIDTH, 64)}
+    parts |= {"attn_norm": ("F32", WIDTH), "ffn_norm": ("F32", WIDTH)}
     shapes |= {f"blk.0.{name}": shape for name, shape in parts.items()}
     index, data, decoded, generator = b"", b"", {}, torch.Generator().manual_seed(0)
     for name, (kind, *shape) in shapes.items():

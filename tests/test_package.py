@@ -4,7 +4,6 @@ import ast
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 import zipfile
@@ -18,8 +17,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 import d3s
+from tests.helpers.configs import ROOT
+from tests.helpers.processes import run_python
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
@@ -102,13 +102,6 @@ def package_files() -> set[Path]:
     return {path for path in paths if path.is_file() and "__pycache__" not in path.parts}
 
 
-def run_python(code: str, *arguments: str, **options) -> str:
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """A wheel of this checkout, built in a copy of it without network."""
@@ -152,7 +145,7 @@ def test_core_modules_need_torch_only():
     """vLLM, aiohttp and transformers are imported with the engine that needs them."""
     modules = "d3s.loss, d3s.selector, d3s.schedule, d3s.advantage, d3s.packing, d3s.rollout"
     code = f"import sys, {modules}; print(*sys.modules)"
-    loaded = {name.partition(".")[0] for name in run_python(code, cwd=ROOT).split()}
+    loaded = {name.partition(".")[0] for name in run_python(code).split()}
     assert "torch" in loaded
     heavy = {"accelerate", "aiohttp", "datasets", "deepspeed", "pydantic", "rich", "transformers", "vllm", "yaml"}
     assert not loaded & heavy

@@ -1,6 +1,5 @@
 """The pretended device against what torch documents of a real one, programs on it, and waits of the host in a step."""
 
-import io
 import json
 import shutil
 from types import SimpleNamespace
@@ -8,16 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 
-from d3s.commands.eval import parse_arguments
-from d3s.commands.evaluate import main as evaluate
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays
 from d3s.rollout import build_engine
 from d3s.sft.trainer import SftTrainer
 from tests.helpers.actors import make_actor, make_batch
 from tests.helpers.command_line import lines, timeless
+from tests.helpers.evaluations import call_eval
 from tests.helpers.pretended_device import DeviceMismatch, PretendedTensor
 from tests.helpers.training import EVALUATED, train
 
@@ -127,8 +124,7 @@ def test_training_and_evaluation_run_on_the_device(pretended, tied_model, tmp_pa
     checkpoint = tmp_path / "again" / "checkpoints" / "step_000001"
     _, again = train(tied_model, tmp_path / "again", overrides=options, checkpoint=checkpoint)
     assert timeless(again[-1:]) == timeless(metrics[-1:])
-    arguments = ["--run", str(tmp_path / "run"), "--output", str(tmp_path / "out")]
-    evaluate(parse_arguments(arguments), Console(file=io.StringIO()))
+    call_eval("--run", tmp_path / "run", "--output", tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["results"][0]["right"] == lines(tmp_path / "run" / "eval.jsonl")[-1]["right"]
 

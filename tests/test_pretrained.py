@@ -9,15 +9,13 @@ import time
 import pytest
 import torch
 from huggingface_hub import constants
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from benchmarks.architectures import save_random_model as save_architecture
-from d3s.commands.eval import parse_arguments
-from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.pretrained import as_saved, check_name, load_model, load_pretrained, prompt_budget, read_config, stop_token_ids
 from d3s.tiny import byte_tokenizer
+from tests.helpers.evaluations import call_eval
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -57,32 +55,23 @@ def spread_over_files(path):
 
 DAMAGED = {
     "one tensor missing": (lambda p: edit_weights(p, lambda w: w.pop(UP)), f"1 tensors are missing .*files .{UP}.; "),
-    "another shape": (
-        lambda p: edit_weights(p, lambda w: w.update({UP: torch.zeros(3, 4)})),
-        rf"shape of config.json .{UP}: got \[3, 4\], expected \[128, 64\]",
-    ),
-    "not a number": (
-        lambda p: edit_weights(p, lambda w: w.update({UP: torch.full_like(w[UP], torch.nan, dtype=torch.bfloat16)})),
-        f"{UP} in .* non-finite",
-    ),
+    "another shape": (lambda p: edit_weights(p, lambda w: w.update({UP: torch.zeros(3, 4)})),
+                      rf"shape of config.json .{UP}: got \[3, 4\], expected \[128, 64\]"),
+    "not a number": (lambda p: edit_weights(p, lambda w: w.update({UP: w[UP].to(torch.bfloat16) * torch.nan})),
+                     f"{UP} in .* non-finite"),
     "infinite, second file": (spread_over_files, f"{UP} in model-00002-.* has non-finite values; use other weights$"),
     "truncated": (lambda p: truncate(p, 0.5), "cannot load the model's weights ..*incomplete metadata"),
     "pickled": (to_pickle, "cannot load the model's weights ..*no file named model.safetensors"),
     "no tokenizer": (lambda p: [x.unlink() for x in p.glob("tokenizer*")], "no tokenizer; expected tokenizer.json"),
     "eos after the last": (lambda p: edit_config(p, eos_token_id=257), "eos_token_id: got 257, expected less than"),
     "other keys": (lambda p: (p / "tokenizer.json").write_text('{"a": 1}'), "cannot load .* tokenizer .KeyError"),
-    "no positions": (
-        lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'), "expected max_position_embeddings and",
-    ),
+    "no positions": (lambda p: (p / "config.json").write_text('{"model_type": "mamba"}'),
+                     "expected max_position_embeddings and"),
     "few tokens": (lambda p: edit_config(p, vocab_size=200), "a tokenizer of 257 tokens, expected at most .* 200"),
-    "a layer less": (
-        lambda p: edit_config(p, num_hidden_layers=1, layer_types=["full_attention"]),
-        r"12 tensors of .* are not in the model of config.json .model.layers.1.input.*, ….; use the config.json",
-    ),
-    "a bias of the head": (
-        lambda p: edit_weights(p, lambda w: w.update({"lm_head.bias": torch.zeros(257)})),
-        r"1 tensors of the weight files are not in .* .lm_head.bias.;",
-    ),
+    "a layer less": (lambda p: edit_config(p, num_hidden_layers=1, layer_types=["full_attention"]), r"12 tensors of .* "
+                     "are not in the model of config.json .model.layers.1.input.*, ….; use the config.json"),
+    "a bias of the head": (lambda p: edit_weights(p, lambda w: w.update({"lm_head.bias": torch.zeros(257)})),
+                           r"1 tensors of the weight files are not in .* .lm_head.bias.;"),
     "no configuration": (lambda p: (p / "config.json").unlink(), "got a directory without config.json"),
 }  # fmt: skip
 
@@ -165,13 +154,12 @@ def test_damaged_models_are_refused_before_engines_exist(copy, tmp_path, monkeyp
     for place in ("d3s.trainer.build_engine", "d3s.commands.evaluate.open_engine"):
         monkeypatch.setattr(place, engine)
     run = ["train.py", "--config", "configs/tiny.yaml", "tests/helpers/small.yaml", f"model.name={copy}"]
-    test = ["eval.py", "--model", str(copy), "--data", "synthetic:precedence", "--limit", "2", "--max-tokens", "20"]
+    test = ["--model", copy, "--data", "synthetic:precedence", "--limit", 2, "--max-tokens", 20]
     for share, reason in ((1, "an engine was built"), (0.9, "incomplete metadata")):
         truncate(copy, share)
         assert reason in refusal([*run, f"train.output_dir={tmp_path / reason}"])
-        monkeypatch.setattr(sys, "argv", [*test, "--output", str(tmp_path / f"{share} of it")])
         with pytest.raises(UserError, match=reason):
-            main(parse_arguments(), Console(file=io.StringIO()))
+            call_eval(*test, "--output", tmp_path / f"{share} of it")
 
 
 def test_converted_weights_are_those_of_the_files(tmp_path):

@@ -31,11 +31,8 @@ def test_answer_follows_the_last_thought(pieces: list[str]) -> None:
 
 @pytest.mark.parametrize("mark", THOUGHTS)
 def test_nothing_counts_in_a_thought_whoever_opened_it(mark: str) -> None:
-    inside, answer, program = (
-        r"I try \boxed{5}. The answer is 5. ",
-        r"So \boxed{6}.",
-        "```python\ndef f(): return 1\n```\n",
-    )
+    inside, answer = r"I try \boxed{5}. The answer is 5. ", r"So \boxed{6}."
+    program = "```python\ndef f(): return 1\n```\n"
     prompts = [f"Question?{mark}{space}" for space in ("", "\n", "\n\n", "<|message|>")]
     for before in [*map(opening_mark, prompts), mark, rf"\boxed{{5}} {mark}"]:
         for response in (inside, inside + program, inside + " [/think] </think"):
@@ -55,10 +52,9 @@ def test_prompts_that_only_mention_a_thought_open_none() -> None:
 def test_special_tokens_stay_in_the_text_without_ends_and_padding() -> None:
     """Marks of thoughts may be special tokens, which must not vanish."""
     tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens(
-        {"additional_special_tokens": ["[THINK]", "[/THINK]", "<|turn|>"], "pad_token": "<pad>"}
-    )
-    think, close, turn = tokenizer.convert_tokens_to_ids(["[THINK]", "[/THINK]", "<|turn|>"])
+    marks = ["[THINK]", "[/THINK]", "<|turn|>"]
+    tokenizer.add_special_tokens({"additional_special_tokens": marks, "pad_token": "<pad>"})
+    think, close, turn = tokenizer.convert_tokens_to_ids(marks)
     ids = [think, *tokenizer.encode("a"), close, *tokenizer.encode("b"), tokenizer.pad_token_id]
     decode = text_decoder(tokenizer, [turn])
     assert decode([*ids, turn]) == decode([*ids, tokenizer.eos_token_id]) == "[THINK]a[/THINK]b"

@@ -2,6 +2,7 @@
 
 import shutil
 from copy import deepcopy
+from inspect import signature
 
 import pytest
 import torch
@@ -70,9 +71,8 @@ def test_token_rules_may_mark_or_weight():
     batch = make_batch()
     batch.rollout_logprobs = -torch.rand(len(batch.sequence_ids), generator=seeded(0))
     select_tokens(f"selector.tokens={OWN}:unlikely", batch)
-    assert (
-        torch.equal(batch.selected, batch.rollout_logprobs < batch.rollout_logprobs.median()) and batch.weights is None
-    )
+    marked = batch.rollout_logprobs < batch.rollout_logprobs.median()
+    assert torch.equal(batch.selected, marked) and batch.weights is None
     before = batch.advantages.clone()
     select_tokens(f"selector.tokens={OWN}:every_other", batch)
     assert batch.selected[::2].all() and not batch.selected[1::2].any() and batch.counts_all
@@ -156,17 +156,9 @@ def shifted(function):
                 value.clear()
             elif isinstance(value, list):
                 value.reverse()
-        return function(**{name: value for name, value in taken.items() if name in PARAMETERS[function]})
+        return function(**{name: taken[name] for name in signature(function).parameters if name in taken})
 
     return rule
-
-
-PARAMETERS = {
-    own_rules.pooled: ("advantages", "keep", "eligible", "generator"),
-    own_rules.priorities: ("advantages", "entropies"),
-    own_rules.surrogate: ("logprobs", "old_logprobs", "advantages", "denominator"),
-    own_rules.standardized: ("rewards", "counted"),
-}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Threads of a process, against control groups written in the form of both versions."""
+"""Threads and free memory of a process, against control groups written in the form of both versions."""
 
 import os
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from d3s import threads
+from d3s.cgroups import free_memory
 from d3s.threads import choose_threads, planned_threads, usable_cores
 
+GB = 2**30
 V1, V2 = "4:cpu,cpuacct:{}\n3:memory:/\n", "0::{}\n"
 
 
@@ -15,11 +17,6 @@ def write(root, files):
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-
-
-@pytest.fixture
-def cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
 
 
 def v1(folder, quota, period="100000"):
@@ -43,13 +40,32 @@ def v1(folder, quota, period="100000"):
         ("3:memory:/\n", v1("sys/fs/cgroup/memory", "100000"), 16),
     ],
 )
-def test_cores_are_those_of_affinity_and_quotas(tmp_path, cores, groups, files, expected):
+def test_cores_are_those_of_affinity_and_quotas(tmp_path, monkeypatch, groups, files, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    assert usable_cores(tmp_path) == 16  # without control groups
     write(tmp_path, {"proc/self/cgroup": groups} | files)
     assert usable_cores(tmp_path) == expected
 
 
-def test_cores_need_no_control_groups(tmp_path, cores):
-    assert usable_cores(tmp_path) == 16
+@pytest.mark.parametrize(
+    ("groups", "files", "free"),
+    [
+        ("0::/\n", {}, 8 * GB),
+        ("0::/a\n", {"a/memory.max": "max", "a/memory.current": "5"}, 8 * GB),
+        ("0::/a\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}"}, GB),
+        ("0::/a/b\n", {"a/memory.max": f"{4 * GB}", "a/memory.current": f"{3 * GB}", "a/memory.stat":
+                       f"anon 7\ninactive_file {GB}\n"}, 2 * GB),
+        ("2:memory:/x\n", {"memory/memory.limit_in_bytes": f"{GB}", "memory/memory.usage_in_bytes": "0"}, GB),
+        ("2:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "0"},
+         8 * GB),
+    ],
+)  # fmt: skip
+def test_free_memory_is_of_system_and_control_groups(tmp_path, monkeypatch, groups, files, free):
+    write(tmp_path, {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {8 * 2**20} kB\n", "proc/self/cgroup": groups})
+    write(tmp_path / "sys/fs/cgroup", files)
+    assert free_memory(tmp_path) == free
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert free_memory(tmp_path) == free // 2 and free_memory(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize(

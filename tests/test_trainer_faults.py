@@ -205,10 +205,7 @@ EVENTS = {  # the faults, what the command says of each, and the next --resume
     "first evaluation fails": [(("eval", 0, "error"), r"^eval\.reward: ", "never")],
     "signals in evaluations": [(("eval", 2, "signal"), 143, "auto"), (("eval", 4, "signal"), 143, "auto")],
     "kills around evaluations": [(("before log", 2, "kill"), None, "auto"), (("after log", 4, "kill"), None, "auto")],
-    "a failing reward, twice": [
-        (("train", 2, "error"), r"^reward\.functions: .*step 1 is saved", "auto"),
-        (("train", 2, "error"), r"^reward\.functions: .*step 1 is saved", "auto"),
-    ],
+    "a failing reward, twice": [(("train", 2, "error"), r"^reward\.functions: .*step 1 is saved", "auto")] * 2,
     "a kill while a checkpoint is replaced": [(("link", 2, "kill"), None, "auto")],
     "back to an earlier step, then a kill": [
         (("after log", 4, "kill"), None, "step_000001"),
@@ -260,12 +257,8 @@ def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeyp
 
     monkeypatch.setattr(module, "export_model", exported)
     monkeypatch.setattr(module.Tracker, "log_eval", lambda *a: happen("before log") or log(*a) or happen("after log"))
-    handlers, folder, resume = (
-        {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)},
-        tmp_path / "run",
-        "never",
-    )
-    keep = 9 if "earlier" in name else 1
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    folder, resume, keep = tmp_path / "run", "never", 9 if "earlier" in name else 1
     for fault, expected, following in EVENTS[name]:
         faults[:] = [fault]
         if isinstance(expected, int):

@@ -27,6 +27,7 @@ from tests.helpers.own_rules import Restless, Rotation
 OWN = "tests.helpers.own_rules"
 LOSS, CORRECTION, ROLLOUTS, TOKENS = "loss.kind", "loss.engine_correction", "selector.rollouts", "selector.tokens"
 ORDER, FOLLOW, STRATEGY, LENGTH = "data.order", "schedule.follow", "rollout.strategy", "reward.length"
+ADVANTAGES = "reward.advantages"
 
 
 def own(base, **methods):
@@ -104,10 +105,13 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (CORRECTION, lambda log_ratios: (log_ratios, {"share": "half"}), "returned {'share': 'half'}, expected finite"),
         (ROLLOUTS, lambda advantages: (advantages > 0).long(), "returned a tensor of torch.int64, expected torch.bool"),
         (ROLLOUTS, lambda advantages: advantages < 9, "returned rollouts that are not eligible"),
-        (ROLLOUTS, f"{OWN}:one_group", "returned a tensor [4], expected [2, 4]"),
+        (ROLLOUTS, lambda rewards: rewards[0] > 0, "returned a tensor [4], expected [2, 4]"),
         (TOKENS, f"{OWN}:nan_priorities", "returned NaN or infinity as a priority"),
         (TOKENS, lambda entropies: (entropies > 0, entropies.double()), "of torch.float64, expected torch.float32"),
-        (TOKENS, f"{OWN}:of_rollouts", "returned a tensor [2], expected [8]; priorities are float [T]"),
+        (TOKENS, lambda sequence_ids: torch.zeros(2), "returned a tensor [2], expected [8]; priorities are float [T]"),
+        (ADVANTAGES, lambda rewards: rewards[0] > 0, "returned a tensor [128], expected [3, 128]"),
+        (ADVANTAGES, lambda rewards: rewards * math.nan, "returned NaN or infinity as an advantage"),
+        (ADVANTAGES, lambda rewards: (rewards, rewards.std(1)), "returned a tensor [3], expected [3, 1]"),
         ("schedule.n_shape", lambda progress: 2 * progress, "returned 1.1 at progress 0.55, expected a number from 0"),
         ("schedule.k_shape", lambda progress: "half", "returned 'half' at progress 0, expected a number"),
         ("schedule.k_shape", asyncio.sleep, "is an async function, expected a plain function"),
@@ -124,11 +128,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (ORDER, own(Rotation, take=lambda self, count: [12] * count), "returned the index 12, expected 0 to 11"),
         (ORDER, own(Rotation, metrics=lambda self: {"a": math.nan}), "expected finite numbers by name"),
         (ORDER, own(Rotation, state_dict=lambda self: [1]), ".state_dict returned list, not dict"),
-        (
-            ORDER,
-            own(Rotation, state_dict=lambda self: {"next": print}),
-            "returned a value that torch.load(weights",
-        ),
+        (ORDER, own(Rotation, state_dict=lambda self: {"next": print}), "returned a value that torch.load(weights"),
         (ORDER, own(Rotation, load_state_dict=lambda self, state: None), "behaves differently after load_state_dict"),
         (FOLLOW, own(object, observe=lambda self: None), "has no method at or n_of or k_of or cross_share"),
         (FOLLOW, own(Restless, at=lambda self: 8), ".at returned 8, expected (N, K)"),
@@ -150,11 +150,7 @@ def numbered(self, engine, prompts, n, params, seeds, entropies):
         (STRATEGY, own(object, generate=numbered), "returned a response to another prompt than that of problem 0"),
         (STRATEGY, own(changed(), token_advantages=lambda self, rollouts: [0]), "expected a list of 64 tuples (adv"),
         (STRATEGY, changed(response_ids=["a", "b"]), "the token 'a' in group 0, sample 1, expected an id"),
-        (
-            STRATEGY,
-            changed(response_ids=[1] * 1025),
-            "1025 tokens in group 0, sample 1, expected 1 to 1024 token ids",
-        ),
+        (STRATEGY, changed(response_ids=[1] * 1025), "1025 tokens in group 0, sample 1, expected 1 to 1024 token ids"),
         (STRATEGY, changed(response_ids=[5, 6, 7]), "returned 2 logprobs in group 0, sample 1, expected 3"),
         (STRATEGY, changed(entropies=[0.5]), "returned 1 entropies in group 0, sample 1, expected 2"),
         (STRATEGY, changed(logprobs=[0.5, math.nan]), "returned nan in the logprobs in group 0, sample 1, expected"),

@@ -25,9 +25,8 @@ def test_weights_of_any_bucket_are_the_parameters(model, monkeypatch, bucket):
     expected = dict(model.named_parameters(remove_duplicate=False))
     weights = dict(full_weights(model))
     assert list(weights) == list(expected) and "head.weight" in weights
-    assert all(
-        torch.equal(weights[name], p) and weights[name].data_ptr() == p.data_ptr() for name, p in expected.items()
-    )
+    for name, p in expected.items():
+        assert torch.equal(weights[name], p) and weights[name].data_ptr() == p.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

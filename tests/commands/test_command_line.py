@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from unittest.mock import Mock
 
@@ -11,6 +10,7 @@ import pytest
 from d3s.commands.command_line import LAUNCH, read_arguments, run_and_exit
 from d3s.common import UserError
 from tests.helpers.configs import ROOT
+from tests.helpers.processes import run_python
 
 
 def read(monkeypatch, *arguments):
@@ -110,5 +110,4 @@ def test_threads_wait_without_spinning_unless_told(said, policy):
     """Set when d3s is imported, by a command or in a notebook, before it imports torch."""
     program = "import d3s, os, sys; print('torch' in sys.modules, os.environ['OMP_WAIT_POLICY'])"
     others = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    run = subprocess.run([sys.executable, "-c", program], env=others | said, capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["False", policy]
+    assert run_python(program, env=others | said).split() == ["False", policy]

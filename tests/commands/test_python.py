@@ -1,19 +1,13 @@
 """d3s.train and d3s.evaluate against the configuration and the files of the commands, and their refusals."""
 
-import io
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pytest
-from rich.console import Console
 
 import d3s
 from d3s.commands.command_line import LAUNCH
-from d3s.commands.eval import parse_arguments
-from d3s.commands.evaluate import main
 from d3s.config.load import load_config
 from d3s.rewards.given import name_function
 from d3s.rollout import build_engine
@@ -22,7 +16,9 @@ from tests.helpers import rewards
 from tests.helpers.command_line import lines
 from tests.helpers.configs import ROOT, flat
 from tests.helpers.data_files import write_rows
+from tests.helpers.evaluations import call_eval
 from tests.helpers.pages import section
+from tests.helpers.processes import run_python
 from tests.helpers.verifier_workers import server_ids
 
 PROBLEMS = [{"problem": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
@@ -48,8 +44,7 @@ def folder(tmp_path, monkeypatch):
 def test_import_loads_nothing():
     code = "import sys, d3s; print({'torch', 'numpy', 'pydantic', 'd3s.evaluation'} & set(sys.modules))"
     code += "; d3s.train, d3s.Run, d3s.UserError; print('torch' in sys.modules, callable(d3s.evaluate))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.split("\n")[:2] == ["set()", "False True"]
+    assert run_python(code).split("\n")[:2] == ["set()", "False True"]
 
 
 def engine_beside_a_launcher(*arguments, **options):
@@ -77,10 +72,8 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, mo
     with pytest.raises(d3s.UserError, match=r"runs/d3s-1: holds a run already; change train.output_dir"):
         d3s.train(tied_model, PROBLEMS, output_dir=run.path, **STEP)
     evaluation = d3s.evaluate(run, PROBLEMS, k=[2], n=2)
-    assert (evaluation.results[0]["data"], evaluation.results[0]["n"]) == (
-        "problems",
-        2,
-    ) and "pass@2" in evaluation.results[0]
+    (result,) = evaluation.results
+    assert (result["data"], result["n"]) == ("problems", 2) and "pass@2" in result
 
     with monkeypatch.context() as patched:
         patched.setattr("d3s.commands.evaluate.build_engine", engine_beside_a_launcher)
@@ -88,8 +81,8 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, mo
     assert not set(LAUNCH) & os.environ.keys()
     path = write_rows(tmp_path / "problems.jsonl", PROBLEMS)
     words = "--engine transformers --max-tokens 6 --n 2 --template plain --stop 1 2 --reward"
-    arguments = ["--model", str(run.model), "--data", path, *words.split(), "tests.helpers.rewards:even_length"]
-    output = main(parse_arguments(arguments), Console(file=io.StringIO()))
+    words = [*words.split(), "tests.helpers.rewards:even_length"]
+    output, _ = call_eval("--model", run.model, "--data", path, *words)
     assert evaluation.samples == lines(output / "problems.jsonl") and len(evaluation.samples) == 16
     assert evaluation.results == json.loads((output / "summary.json").read_text())["results"]
     write_rows(tmp_path / "more.jsonl", PROBLEMS[:2])

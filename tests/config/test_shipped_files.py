@@ -4,10 +4,7 @@ import pytest
 import yaml
 
 from d3s.config.load import load_config
-from d3s.config.schema import Config
-from d3s.distributed import start_accelerator
 from d3s.schedule import schedule_at
-from tests.conftest import new_accelerator_state
 from tests.helpers.configs import BASES, METHODS, ROOT
 
 ACCELERATE = sorted((ROOT / "configs/accelerate").glob("*.yaml"))
@@ -73,10 +70,3 @@ def test_accelerate_launches_as_the_file_states(file, monkeypatch):
     zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]
     devices = zero["offload_optimizer"]["device"], zero["offload_param"]["device"]
     assert (zero["stage"], *devices) == (3, offload, "none")
-
-
-def test_precision_is_that_of_model_dtype(monkeypatch):
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    with new_accelerator_state():
-        assert start_accelerator(Config()).mixed_precision == "no"

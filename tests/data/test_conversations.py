@@ -29,11 +29,8 @@ def contents():
 
 @given(st.booleans(), st.lists(st.tuples(contents(), contents()), max_size=3), contents(), st.none() | contents())
 def test_turns_are_rendered_as_they_stand(system, earlier, last, option):
-    turns = (
-        [SYSTEM] * system
-        + [t for pair in earlier for t in map(turn, ("user", "assistant"), pair)]
-        + [turn("user", last)]
-    )
+    said = [t for pair in earlier for t in map(turn, ("user", "assistant"), pair)]
+    turns = [*[SYSTEM] * system, *said, turn("user", last)]
     read = read_turns([t | {"name": None} for t in turns], "messages", "line 1")
     assert list(read) == turns and conversation_text(read).endswith(last)
     added = [] if system or option is None else [turn("system", option)]

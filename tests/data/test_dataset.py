@@ -73,17 +73,13 @@ def test_trained_problems_in_evaluations_are_counted(make_config, tmp_path):
     path, train = write_rows(tmp_path / "mine.jsonl", rows), tmp_path / "train.jsonl"
     (note,) = read_problems(make_config(f"eval.data=[{path}, {tmp_path / 'test.jsonl'}]")).notes
     remedy = f"data.decontaminate=[{path}]"
-    assert note == (
-        f"2 of 3 problems of mine, which is evaluated, are also trained on; {remedy} removes them from {train}"
-    )
+    shared = "2 of 3 problems of mine, which is evaluated, are also trained on"
+    assert note == f"{shared}; {remedy} removes them from {train}"
     notes = read_problems(make_config(f"eval.data=[{path}]", remedy)).notes
     assert notes[0].startswith("decontamination removed 2 of 10") and not any("also trained on" in n for n in notes)
     # The option reads the test split, so it removes nothing of another one.
-    notes = read_problems(
-        make_config(
-            "data.path=synthetic:precedence", "data.limit=9", "eval.data=[synthetic:precedence]", "eval.split=train"
-        )
-    ).notes
+    options = ["data.path=synthetic:precedence", "data.limit=9", "eval.data=[synthetic:precedence]", "eval.split=train"]
+    notes = read_problems(make_config(*options)).notes
     assert notes[-1].endswith("are also trained on; train on other problems or evaluate others")
 
 

@@ -7,17 +7,16 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.commands.eval import parse_arguments
-from d3s.commands.evaluate import main
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.data.dataset import read_problems
 from d3s.data.golds import KEYS, final_answer, gold_problem, read_gold
 from d3s.data.problems import load_problems
 from tests.helpers.data_files import write_rows
+from tests.helpers.evaluations import call_eval
 
 ANSWERS = [
     "7", "-3.50", "1/2", "\\frac{1}{2}", "\\theta \\neq \\nu", "[1, 2]", "[1,2)", "{1, 2}", "{{1,2},{3}}",
@@ -46,7 +45,6 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.sampled_from(ANSWERS), st.sampled_from(TEXTS), st.sampled_from(CONTAINERS))
 def test_wrapped_golds_are_themselves(answer, text, container):
     gold = container(text(answer))
@@ -105,7 +103,7 @@ def test_unreadable_golds_are_refused_with_their_count(tmp_path, monkeypatch):
     assert read(path, good, "data.bad_rows=skip") == [["7", "8"]] * 2
     for words in ([], ["--reward", "verify"], ["--reward", "null"]):
         with pytest.raises(UserError, match=message):
-            main(parse_arguments(["--model", "m", "--data", path, *words]), None)
+            call_eval("--model", "m", "--data", path, *words)
 
 
 def test_numbers_of_parquet_are_those_that_were_written(tmp_path):

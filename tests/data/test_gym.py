@@ -3,8 +3,6 @@
 What a scorer executes is known independently: Python announces each text that it compiles (sys.addaudithook).
 """
 
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -18,6 +16,7 @@ from d3s.data.problems import load_problems
 from d3s.reward import RewardFunction
 from d3s.tiny import byte_tokenizer
 from tests.helpers.configs import ROOT
+from tests.helpers.processes import run_python
 
 pytestmark = [
     pytest.mark.skipif(not find_spec("reasoning_gym"), reason="reasoning-gym is not installed"),
@@ -78,8 +77,7 @@ def test_tasks_have_disjoint_splits_and_their_own_scores(task, reward):
 
 
 def test_scorers_that_execute_answers_are_refused():
-    command = [sys.executable, "-c", WATCH, *EXECUTING, *TASKS]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split("\n")
+    lines = run_python(WATCH, *EXECUTING, *TASKS, timeout=600).splitlines()
     verdicts = dict(line.split(" ", 1) for line in lines if line)
     assert verdicts == dict.fromkeys(EXECUTING, "True True") | dict.fromkeys(TASKS, "False False")
     with pytest.raises(
@@ -106,9 +104,8 @@ def test_options_reach_training_and_evaluation(reward):
     for problem in (*problems.train, *problems.tests["lcm"]):
         numbers = [int(word.strip(",")) for word in problem.problem.split() if word.strip(",").isdecimal()]
         assert numbers and all(90 <= number <= 99 for number in numbers)
-    assert "data.path" in contents(
-        config, problems, byte_tokenizer()
-    )  # a fingerprint, as the package may draw otherwise
+    # A fingerprint, as the package may draw otherwise.
+    assert "data.path" in contents(config, problems, byte_tokenizer())
 
 
 @pytest.mark.parametrize(

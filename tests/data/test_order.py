@@ -41,9 +41,8 @@ def test_files_are_read_by_weight_and_fingerprinted(tmp_path):
     paths = [write_rows(tmp_path / f"{name}.jsonl", rows[name]) for name in rows]
     config = load_config([], [f"data.path=[{{path: {paths[0]}, weight: 3}}, {paths[1]}]", "data.limit=3"])
     problems = read_problems(config)
-    assert [(p.problem, p.file) for p in problems.train] == [
-        (f"{n}{i}", f) for f, n in enumerate("ab") for i in range(3)
-    ]
+    expected = [(f"{name}{i}", file) for file, name in enumerate("ab") for i in range(3)]
+    assert [(p.problem, p.file) for p in problems.train] == expected
     hashed = contents(config, problems, byte_tokenizer())
     assert [len(hashed[f"{path} of data.path"]) for path in paths] == [3, 3]
     taken = build_order(config, problems.train).take(count=40, position=0)

@@ -1,7 +1,7 @@
 """Prompt templates and tokens, against the text that each template promises."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
@@ -17,7 +17,6 @@ TOKENIZER = byte_tokenizer()
 
 
 @given(st.text(max_size=60), st.sampled_from(sorted(TEMPLATES)))
-@settings(deadline=None)
 def test_prompt_contains_the_problem_unchanged(text, template):
     before, after = TEMPLATES[template].split("{problem}")
     prompt = render_prompt(text, template, TOKENIZER)

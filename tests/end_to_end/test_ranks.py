@@ -60,10 +60,8 @@ def test_two_ranks_update_as_one_process(updated, case, launcher, tied_model):
 def test_ranks_gather_and_compare(updated):
     """Arrays of unequal length are gathered; ranks that choose differently or diverge are refused."""
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
-    differ, values = (
-        f"{name}: ranks have different results; a rule must depend on its arguments alone, also for random numbers"
-        for name in ("other", "values")
-    )
+    alike = "ranks have different results; a rule must depend on its arguments alone, also for random numbers"
+    differ, values = (f"{name}: {alike}" for name in ("other", "values"))
     assert errors["single"] == [None, None, None, None, "the gradient norm is inf", "nothing moved"]
     for launcher in ("ddp", "zero3"):
         assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]

@@ -92,9 +92,8 @@ def test_zero3_run_resumes_bitwise(tied_model, tmp_path, no_process_stays, refus
     shutil.copytree(folder, single_rank)
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "d3s.trainer.build_engine", lambda *_, **__: SimpleNamespace(sleep=lambda: None, stop_token_ids=[])
-        )  # not used
+        engine = SimpleNamespace(sleep=lambda: None, stop_token_ids=[])  # not used
+        patch.setattr("d3s.trainer.build_engine", lambda *_, **__: engine)
         message = refusal(options_of_one)
     assert "under ZeRO-3" in message and "without" in message
     code, output = run(options_of_one, "one zero3 rank", python="new")

@@ -23,14 +23,8 @@ def test_own_rewards_and_rules_are_alike_on_two_ranks(tied_model, tmp_path):
     problems = [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(8)]
     functions = f"[{HERE}:even_length, [{HERE}:dense, 0.5], [{HERE}:reads_column, 0.25], [{HERE}:odd_or_fails, 0.125]]"
     options = [f"reward.functions={functions}", f"data.path={write_rows(tmp_path / 'problems.jsonl', problems)}"]
-    options += [
-        "reward.errors=zero",
-        "data.limit=null",
-        "train.steps=3",
-        "tracker.samples_every=1",
-        "tracker.samples=64",
-    ]
-    options += ["eval.data=[synthetic:precedence]", "eval.limit=2", "eval.every=0"]
+    options += ["reward.errors=zero", "data.limit=null", "train.steps=3", "eval.data=[synthetic:precedence]"]
+    options += ["eval.limit=2", "eval.every=0", "tracker.samples_every=1", "tracker.samples=64"]
     options += [f"{option}=tests.helpers.own_rules:{rule}" for option, rule in RULES.items()]
     for name, launcher in (("one", "single"), ("two", "ddp")):
         complete([*arguments(tied_model, tmp_path / name), *options], launcher)

@@ -1,18 +1,16 @@
 """The command line of eval.py with a real model, against metrics recomputed from its samples."""
 
 import argparse
-import io
 import json
 import shutil
 import signal
 from collections import Counter
 
 import pytest
-from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 from d3s.commands.eval import parse_arguments, parse_template_arguments
-from d3s.commands.evaluate import main, open_engine
+from d3s.commands.evaluate import open_engine
 from d3s.common import UserError
 from d3s.data.prompts import INSTRUCTION
 from d3s.shapes import SHIPPED
@@ -20,40 +18,29 @@ from d3s.tracking.run_directory import lock_run_directory
 from tests.helpers.chat_templates import QWEN3_LIKE, qwen3_prompt
 from tests.helpers.command_line import complete, finish, lines, start, wait_for
 from tests.helpers.data_files import write_rows
-
-
-@pytest.fixture
-def base(base_model):
-    return str(base_model)
+from tests.helpers.evaluations import call_eval
 
 
 def command(*arguments):
     return ["eval.py", *map(str, arguments)]
 
 
-def call_in_process(*arguments):
-    """The same in this process, which saves the imports. Returns what it prints."""
-    output = io.StringIO()
-    main(parse_arguments([str(a) for a in arguments]), Console(file=output))
-    return output.getvalue()
-
-
 def evaluate(model, folder, *arguments):
     """One response of at most 4 tokens to each problem of own.jsonl. Returns settings, results, samples."""
     options = ["--model", model, "--data", folder / "own.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
-    call_in_process(*options, "--engine", "transformers", "--output", folder / "out", *arguments)
+    call_eval(*options, "--engine", "transformers", "--output", folder / "out", *arguments)
     summary = json.loads((folder / "out" / "summary.json").read_text())
     return summary["settings"], summary["results"], lines(folder / "out" / "own.jsonl")
 
 
-def test_vllm_metrics_match_the_samples(base, tmp_path, monkeypatch):
+def test_vllm_metrics_match_the_samples(base_model, tmp_path, monkeypatch):
     """Two data sets with the real engine and verifier; every metric is recomputed from the samples."""
     from d3s.verifier.verifier import verify
 
     (tmp_path / "own.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n{"problem": "2*3=", "answer": "6"}\n')
     monkeypatch.setenv("COLUMNS", "150")
     words = [
-        "--model", base, "--data", "synthetic:precedence", tmp_path / "own.jsonl", "--n", 8, "--k", "1,8",
+        "--model", base_model, "--data", "synthetic:precedence", tmp_path / "own.jsonl", "--n", 8, "--k", "1,8",
         "--max-tokens", 48, "--limit", 24, "--output", tmp_path / "out",
     ]  # fmt: skip
     output = complete(command(*words))
@@ -83,35 +70,32 @@ def test_home_and_help_are_written_out(monkeypatch, capsys):
     """A shell leaves ~ as it is after an equals sign."""
     monkeypatch.setenv("HOME", "/home/ada")
     args = parse_arguments(["--model=~/m", "--data", "A=~/a", "~/b", "c~d", "--output=~/o"])
-    assert (args.model, args.data, str(args.output)) == (
-        "/home/ada/m",
-        ["A=/home/ada/a", "/home/ada/b", "c~d"],
-        "/home/ada/o",
-    )
+    assert (args.model, str(args.output)) == ("/home/ada/m", "/home/ada/o")
+    assert args.data == ["A=/home/ada/a", "/home/ada/b", "c~d"]
     with pytest.raises(SystemExit):
         parse_arguments(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "95 % confidence" in shown and "%%" not in shown and "{problem} (default: " in shown
 
 
-def test_second_command_in_one_output_is_refused(base, tmp_path):
+def test_second_command_in_one_output_is_refused(base_model, tmp_path):
     """Its responses would be appended to those of the first."""
     output = tmp_path / "out"
     write_rows(tmp_path / "own.jsonl", [{"problem": "1+1?", "answer": "2"}])
-    first = evaluate(base, tmp_path, "--engine", "transformers", "--output", output)
+    first = evaluate(base_model, tmp_path, "--engine", "transformers", "--output", output)
     with lock_run_directory(output), pytest.raises(UserError, match=r"out: in use by process .* another --output"):
-        evaluate(base, tmp_path, "--engine", "transformers", "--output", output)
-    assert evaluate(base, tmp_path, "--engine", "transformers", "--output", output) == first
+        evaluate(base_model, tmp_path, "--engine", "transformers", "--output", output)
+    assert evaluate(base_model, tmp_path, "--engine", "transformers", "--output", output) == first
     (tmp_path / "own.jsonl").rename(tmp_path / "more.jsonl")
-    more = ["--model", base, "--data", tmp_path / "more.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
-    call_in_process(*more, "--engine", "transformers", "--output", output)  # a further data set joins the summary
+    more = ["--model", base_model, "--data", tmp_path / "more.jsonl", "--n", 1, "--k", 1, "--max-tokens", 4]
+    call_eval(*more, "--engine", "transformers", "--output", output)  # a further data set joins the summary
     summary = json.loads((output / "summary.json").read_text())
     assert [record["data"] for record in summary["results"]] == list(summary["settings"]["data"]) == ["own", "more"]
 
 
-def test_interrupted_command_resumes(base, tmp_path):
+def test_interrupted_command_resumes(base_model, tmp_path):
     """SIGTERM in the middle; the second call completes the samples, which test_evaluator.py compares."""
-    common = ["--model", base, "--data", "synthetic:precedence", "--n", 128, "--k", "1,8,128", "--max-tokens", 12]
+    common = ["--model", base_model, "--data", "synthetic:precedence", "--n", 128, "--k", "1,8,128", "--max-tokens", 12]
     common += ["--limit", 12, "--engine", "transformers", "--output", tmp_path]
     file = tmp_path / "precedence.jsonl"
     process = start(command(*common))
@@ -122,9 +106,9 @@ def test_interrupted_command_resumes(base, tmp_path):
     partial = file.read_bytes()
     assert 0 < len(partial.splitlines()) < 12 * 128, "the evaluation finished before it could be interrupted"
     with pytest.raises(UserError, match="seed: got 1, expected 0"):
-        call_in_process(*common, "--seed", 1)
+        call_eval(*common, "--seed", 1)
     assert file.read_bytes() == partial
-    call_in_process(*common)
+    call_eval(*common)
     complete_problems = partial.splitlines()[: len(partial.splitlines()) // 128 * 128]
     samples = file.read_bytes().splitlines()
     assert len(samples) == 12 * 128 and set(complete_problems) <= set(samples)
@@ -148,25 +132,26 @@ def test_interrupted_command_resumes(base, tmp_path):
         (["--options", '{"chian": {}}'], "--options: got 'chian', expected the task of a reasoning-gym:TASK in --data"),
     ],
 )
-def test_mistakes_are_refused_before_output_exists(base, tmp_path, arguments, expected):
-    options = ["--model", base, "--data", "synthetic:precedence", "--output", tmp_path / "out"]
+def test_mistakes_are_refused_before_output_exists(base_model, tmp_path, arguments, expected):
+    options = ["--model", base_model, "--data", "synthetic:precedence", "--output", tmp_path / "out"]
     with pytest.raises(UserError) as caught:
-        call_in_process(*options, *arguments)
+        call_eval(*options, *arguments)
     assert expected in str(caught.value) and not (tmp_path / "out").exists()
 
 
-def test_half_precisions_leave_equal_room(base, monkeypatch):
+def test_half_precisions_leave_equal_room(base_model, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("d3s.commands.evaluate.find_shape", lambda path: SHIPPED["Qwen/Qwen2.5-Math-1.5B"])
     monkeypatch.setattr("d3s.commands.evaluate.free_memory", lambda: 2**36)
     monkeypatch.setattr("d3s.commands.evaluate.build_engine", lambda path, rollout, **_: rollout.kv_cache_gb)
-    whole, half, other = (open_engine(base, "vllm", kind, 128, 0) for kind in ("float32", "float16", "bfloat16"))
+    kinds = ("float32", "float16", "bfloat16")
+    whole, half, other = (open_engine(str(base_model), "vllm", kind, 128, 0) for kind in kinds)
     assert half == other == whole / 2
 
 
-def test_chat_options_are_part_of_the_settings(base, tmp_path):
+def test_chat_options_are_part_of_the_settings(base_model, tmp_path):
     """Samples of other options are refused, also of none."""
-    model = shutil.copytree(base, tmp_path / "model")
+    model = shutil.copytree(base_model, tmp_path / "model")
     (model / "chat_template.jinja").write_text(QWEN3_LIKE)
     (tmp_path / "own.jsonl").write_text('{"problem": "1+1?", "answer": "2"}\n')
     options, system = (model, tmp_path, "--template", "chat"), ("--system-prompt", "Be brief.")
@@ -188,23 +173,22 @@ def test_own_rules_are_read_as_in_configurations():
     assert args.reward == {"rule": "a:b", "low": 0.001, "kind": "no"}
 
 
-def test_overlong_prompts_are_dropped_on_request(base, tmp_path):
+def test_overlong_prompts_are_dropped_on_request(base_model, tmp_path):
     write_rows(tmp_path / "own.jsonl", [{"problem": text, "answer": "2"} for text in ("1+1=", "9" * 3000)])
     with pytest.raises(UserError, match="prompt"):
-        evaluate(base, tmp_path)
-    settings, (result,), _ = evaluate(base, tmp_path, "--overlong-prompts", "drop")
+        evaluate(base_model, tmp_path)
+    settings, (result,), _ = evaluate(base_model, tmp_path, "--overlong-prompts", "drop")
     assert (result["problems"], result["dropped"], settings["overlong_prompts"]) == (1, 1, "drop")
 
 
-def test_samples_of_other_content_are_refused(base, tmp_path, monkeypatch):
+def test_samples_of_other_content_are_refused(base_model, tmp_path, monkeypatch):
     """Layers in the middle of the weights, a helper of the reward, a column that no option names."""
     monkeypatch.syspath_prepend(tmp_path)
-    model = shutil.copytree(base, tmp_path / "model")
+    model = shutil.copytree(base_model, tmp_path / "model")
     write_rows(tmp_path / "own.jsonl", [{"problem": "1+1=", "answer": "2", "level": 1}])
     (tmp_path / "eval_helper.py").write_text("VALUE = 1.0")
-    (tmp_path / "eval_reward.py").write_text(
-        "from eval_helper import VALUE\n\ndef f(response, answer):\n    return VALUE"
-    )
+    code = "from eval_helper import VALUE\n\ndef f(response, answer):\n    return VALUE"
+    (tmp_path / "eval_reward.py").write_text(code)
     options = (model, tmp_path, "--reward", "eval_reward:f")
     before = evaluate(*options)
     assert evaluate(*options) == before
@@ -222,14 +206,14 @@ def test_samples_of_other_content_are_refused(base, tmp_path, monkeypatch):
         evaluate(*options)
 
 
-def test_own_rewards_score_every_response(base, tmp_path, monkeypatch):
+def test_own_rewards_score_every_response(base_model, tmp_path, monkeypatch):
     """A function that reads a column of the data set. The engine is closed, as a run closes it."""
     closed = []
     monkeypatch.setattr("d3s.rollout.engine.Engine.close", lambda engine: closed.append(engine))
     rows = [{"problem": f"{i}+{i}=", "answer": "?", "parity": i % 2} for i in range(4)]
     write_rows(tmp_path / "own.jsonl", rows)
     reward = "tests.helpers.rewards:reads_column"
-    settings, _, samples = evaluate(base, tmp_path, "--n", 4, "--max-tokens", 16, "--reward", reward)
+    settings, _, samples = evaluate(base_model, tmp_path, "--n", 4, "--max-tokens", 16, "--reward", reward)
     assert len(closed) == 1
     assert len(samples) == 16 and {s["score"] for s in samples} == {0.0, 1.0} and settings["reward"] == reward
     assert all(s["score"] == (len(s["response"]) % 2 == rows[s["index"]]["parity"]) for s in samples)

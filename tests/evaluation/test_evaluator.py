@@ -90,7 +90,7 @@ def test_interrupted_evaluation_resumes_to_the_same_file(tmp_path):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_file_cut_at_any_byte_is_completed(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("cut") / "x.jsonl"
     expected = run_to(path, ScriptedEngine(), count=4)

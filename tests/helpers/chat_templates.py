@@ -25,7 +25,6 @@ USER_ONLY = "{% for message in messages %}{% if message.role == 'user' %}{{ mess
 
 def qwen3_prompt(user: str, system: str | None = None, thinking: bool = True) -> str:
     """What QWEN3_LIKE must give for a user's turn."""
-    turns = ([f"<|im_start|>system\n{system}<|im_end|>\n"] if system is not None else []) + [
-        f"<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n"
-    ]
-    return "".join(turns) + ("" if thinking else "<think>\n\n</think>\n\n")
+    before = "" if system is None else f"<|im_start|>system\n{system}<|im_end|>\n"
+    after = "" if thinking else "<think>\n\n</think>\n\n"
+    return f"{before}<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n{after}"

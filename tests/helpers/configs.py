@@ -11,8 +11,8 @@ from rich.console import Console
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import Config
+from tests.helpers.warm_python import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SFT = sorted((ROOT / "configs").glob("sft*.yaml"))  # of train_sft.py
 BASES = sorted(set((ROOT / "configs").glob("*.yaml")) - set(SFT))
 OVERLAYS = ("mixed", "countdown", "code", "ablation", "lora", "strong")

@@ -1,7 +1,21 @@
-"""Evaluation results with scripted values, without an engine."""
+"""eval.py in this process; evaluation results with scripted values, without an engine."""
 
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from d3s.commands.eval import parse_arguments
+from d3s.commands.evaluate import main
 from d3s.evaluation.intervals import Estimate
 from d3s.evaluation.results import EvalResult
+
+
+def call_eval(*arguments: object) -> tuple[Path, str]:
+    """eval.py in this process, which saves the imports: the folder of its output, and what it prints."""
+    output = io.StringIO()
+    folder = main(parse_arguments([str(argument) for argument in arguments]), Console(file=output))
+    return folder, output.getvalue()
 
 
 def scripted_result(data: str, value: float, problems: int = 10) -> EvalResult:

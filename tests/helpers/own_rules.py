@@ -175,34 +175,16 @@ class OtherPrompt:
 # --- wrong ------------------------------------------------------------------------------------------------------------
 
 
-def one_group(rewards):
-    return rewards[0] > 0
-
-
-def nan_advantages(rewards):
-    return rewards * float("nan")
-
-
-def wrong_divisors(rewards):
-    return rewards, rewards.std(1)
-
-
 def nan_priorities(entropies):
     return entropies.log() - entropies.log()
-
-
-def of_rollouts(sequence_ids):
-    return torch.zeros(len(sequence_ids.unique()))
 
 
 class Silent:
     """The built-in engine, by arguments in another order; it reports no response as it ends, and has no checksums."""
 
     def __init__(self, max_model_len, model_path, config, dtype, tokens=1000):
-        self.engine, self.tokens = (
-            TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len),
-            tokens,
-        )
+        self.engine = TransformersEngine(model_path, config, dtype=dtype, max_model_len=max_model_len)
+        self.tokens = tokens
 
     def sample(self, seeds, rollouts, params, entropies):
         self.engine.sample(rollouts, params, seeds, entropies, lambda rollout: None)

@@ -102,17 +102,13 @@ def test_update_matches_full_logits(more, rule, k, tied_model, tmp_path_factory)
     Selector(actor.config.selector, actor.config.reward).tokens(batch, k, seeded(0))
     add_logprobs(actor, batch, passes)
     chosen = batch.selected
-    assert int(chosen.sum()) == math.ceil(k * len(own)) and sum(rows) == (
-        len(own) if rule != "entropy" else chosen.sum()
-    )
+    assert int(chosen.sum()) == math.ceil(k * len(own))
+    assert sum(rows) == (len(own) if rule != "entropy" else chosen.sum())
     torch.testing.assert_close(batch.ref_logprobs[chosen], ref[chosen], rtol=1e-4, atol=1e-4)
     (-(ref - own.detach()) * own)[chosen].mean().backward()
     metrics, [gradients] = update(actor, batch)
     gap = (own - ref)[chosen].mean().item()
-    assert (metrics["loss/teacher_gap"], metrics["loss"]) == (
-        pytest.approx(gap, rel=1e-3),
-        pytest.approx(gap, rel=1e-3),
-    )
+    assert [metrics["loss/teacher_gap"], metrics["loss"]] == pytest.approx([gap, gap], rel=1e-3)
     if not more:
         assert_same_gradients(gradients, {name: p.grad for name, p in student.named_parameters()})
     else:
@@ -121,10 +117,8 @@ def test_update_matches_full_logits(more, rule, k, tied_model, tmp_path_factory)
 
 def test_other_models_are_one_sentence(gqa_model, tmp_path):
     """Another tokenizer, fewer rows, a window shorter than the responses; more tokens are welcome."""
-    own, config = (
-        byte_tokenizer(),
-        load_config([], [TEACHER, f"loss.kind={DISTILL}", "rollout.max_completion_length=12"]),
-    )
+    own = byte_tokenizer()
+    config = load_config([], [TEACHER, f"loss.kind={DISTILL}", "rollout.max_completion_length=12"])
     own.embedding_rows = 257
     assert open_reference(config, str(gqa_model), own) == 500
     larger = byte_tokenizer()

@@ -41,18 +41,23 @@ def test_every_method_has_an_overlay_and_a_paper():
         assert f"d3s.methods.{path.stem}:" in overlays, path
 
 
+ADVANTAGES, PASS_AT_K = "reward.advantages", "pass_at_k:pass_at_k"
 FOLLOW, COVERAGE, SHARE = "schedule.follow", "coverage:Coverage", "auto_share:AutoShare"
 STRATEGY, LATR, CARRY, ROUNDS = "rollout.strategy", "latr:LATR", "carry_over:CarryOver", "two_rounds:TwoRounds"
+AFTER = ["selector.normalize=after", "selector.cross_share=0"]
 NO_TEXTS, ENGINE = "rollout.stop=[end]", ["rollout.engine=vllm", "loss.old_logprobs=engine"]
 
 
 @pytest.mark.parametrize(
     ("option", "rule", "others", "problem"),
     [
+        (ADVANTAGES, f"{PASS_AT_K}, k: 0", [], "raised ValueError: k must be 1 to G - 1 = 127, not 0"),
+        (ADVANTAGES, f"{PASS_AT_K}, k: 128", [], "k must be 1 to G - 1 = 127, not 128"),  # all advantages are 0
+        (ADVANTAGES, f"{PASS_AT_K}, k: 2", AFTER, "requires selector.normalize: before"),  # it does not take `counted`
         ("selector.rollouts", "ragen:variance_mass, share: 1.1", [], "share must be in (0, 1], not 1.1"),
         ("selector.rollouts", "two_stage:two_stage, stage: 1", [], "stage must be an integer above 1, not 1"),
         ("selector.tokens", "likely_tokens:likely_tokens, least: 1.5", [], "least must be in [0, 1], not 1.5"),
-        (FOLLOW, COVERAGE, ["selector.normalize=after", "selector.cross_share=0"], "requires selector.normalize: bef"),
+        (FOLLOW, COVERAGE, AFTER, "requires selector.normalize: bef"),
         (FOLLOW, COVERAGE, ["schedule.n_shape=constant", "schedule.k_shape=constant"], "requires schedule ends that"),
         (FOLLOW, SHARE, ["selector.rollouts=random"], "requires selector.norm"),
         (STRATEGY, f"{LATR}, share: 2", [], "share must be a number from 0 to 1, not 2"),

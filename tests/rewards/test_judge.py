@@ -173,10 +173,7 @@ def test_rewards_receive_what_they_take(make, name, rule, value):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        (
-            "wrong_names",
-            "needs 'text', which is no argument .* the arguments are response, answer, row",
-        ),
+        ("wrong_names", "needs 'text', which is no argument .* the arguments are response, answer, row"),
         ("with_option", "needs 'factor', .*; set it by {rule: .*with_option, factor: VALUE}"),
         ("Broken", r"raised OSError: no model \(test_judge.py, line \d+\)$"),
         ("threading:Event", "has no method submit or score_group"),

@@ -21,9 +21,8 @@ class Unprintable:
 def test_numbers_of_all_types_become_floats(value, expected):
     total = as_scored(value, "text").total
     assert type(total) is float and total == expected
-    assert as_scored(Scored(value, {"part": value}, [(0, 4, value)]), "text") == Scored(
-        expected, {"part": expected}, ((0, 4, expected),)
-    )
+    scored = as_scored(Scored(value, {"part": value}, [(0, 4, value)]), "text")
+    assert scored == Scored(expected, {"part": expected}, ((0, 4, expected),))
 
 
 @pytest.mark.parametrize(

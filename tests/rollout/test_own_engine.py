@@ -14,9 +14,9 @@ from d3s.config.schema import RolloutConfig
 from d3s.rollout import build_engine
 from d3s.rollout.engine import SamplingParams
 from d3s.trials import attempt_rules
-from tests.evaluation.test_eval import call_in_process
 from tests.helpers import own_rules
 from tests.helpers.command_line import lines
+from tests.helpers.evaluations import call_eval
 from tests.helpers.own_rules import Silent
 from tests.helpers.small_run import arguments, same_run
 
@@ -76,11 +76,9 @@ def test_guide_engine_trains_and_evaluates(tied_model, tmp_path, monkeypatch):
     words = [*arguments(tied_model, tmp_path / "run"), "train.steps=2", "rollout.engine=guide_engine:Engine"]
     assert call(*words, monkeypatch=monkeypatch) == 0
     steps = lines(tmp_path / "run" / "metrics.jsonl")
-    assert len(steps) == 2 and all(
-        0 < step["policy/entropy"] < 6 and step["sync/mean_abs_dlogp"] < 1e-5 for step in steps
-    )
+    assert len(steps) == 2 and all(0 < s["policy/entropy"] < 6 and s["sync/mean_abs_dlogp"] < 1e-5 for s in steps)
     options = ["--run", tmp_path / "run", "--data", "synthetic:precedence", "--limit", 2, "--n", 2, "--output"]
-    assert "precedence" in call_in_process(*options, tmp_path / "out")
+    assert "precedence" in call_eval(*options, tmp_path / "out")[1]
     assert len(lines(tmp_path / "out" / "precedence.jsonl")) == 4
 
 
@@ -157,4 +155,4 @@ def test_evaluations_refuse_wrong_engines(tied_model, tmp_path, monkeypatch):
     monkeypatch.setattr(own_rules, "engine", without("sample"), raising=False)
     for engine, problem in ((ENGINE, f"{ENGINE} has no method sample"), ("hf", "got 'hf', expected 'vllm'")):
         with pytest.raises(UserError, match=f"^--engine: {problem}"):
-            call_in_process("--model", tied_model, "--data", "synthetic:precedence", "--engine", engine)
+            call_eval("--model", tied_model, "--data", "synthetic:precedence", "--engine", engine)

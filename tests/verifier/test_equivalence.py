@@ -113,10 +113,10 @@ def test_answers_that_only_look_equal_are_wrong(make) -> None:
 
 
 def test_hand_written_answers_get_their_verdict() -> None:
-    """No unequal pair of 419 is accepted; five equal ones, such as `July 4` and `4 July`, are missed."""
+    """No unequal pair of 419 is accepted; three equal ones, such as two forms of `(2n-1)!!`, are missed."""
     cases = competition_answers()
     wrong = [(gold, answer, equal) for gold, answer, equal in cases if are_equal(gold, answer) != equal]
-    assert len(cases) > 400 and [case for case in wrong if not case[2]] == [] and len(wrong) <= 5, wrong
+    assert len(cases) > 400 and [case for case in wrong if not case[2]] == [] and len(wrong) <= 3, wrong
 
 
 def test_equal_constants_of_any_size_are_equal() -> None:

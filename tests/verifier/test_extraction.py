@@ -100,17 +100,7 @@ def test_a_no_is_not_denied_by_saying_that_something_is_false() -> None:
     assert extract_answer(r"\boxed{5}, it is false.") is None
 
 
-KINDS = [
-    "integer",
-    r"\text{an integer}",
-    "your integer",
-    "final",
-    "ans",
-    "simplified fraction",
-    "•",
-    "xxx",
-    "blank",
-]
+KINDS = ["integer", r"\text{an integer}", "your integer", "final", "ans", "simplified fraction", "•", "xxx", "blank"]
 
 
 def test_kinds_of_answers_are_placeholders_beside_other_boxes() -> None:

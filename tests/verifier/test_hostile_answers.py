@@ -17,8 +17,8 @@ from d3s.programs.code_reward import CodeReward
 from d3s.verifier import equivalence, normalize, quantities, structure, units, words
 from d3s.verifier.extraction import MAX_ANSWER, MAX_RESPONSE, extract
 from d3s.verifier.verifier import QUICK_LENGTH, Verifier
+from tests.helpers.warm_python import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1.0
 ENDLESS = {answer for _, answer in endless_work()}  # most cost a worker each: a third of them suffices
 BUDGET_S = 0.05  # of CPU time; the test allows twice as much, three times in a row, for noise

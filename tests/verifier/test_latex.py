@@ -54,7 +54,7 @@ PRODUCTS = {  # of whole numbers from 2 to 9: the formula, its value
 
 @pytest.mark.parametrize("text", PRODUCTS)
 @given(st.tuples(*[st.integers(2, 9)] * 3))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_products_have_their_value(text: str, numbers: tuple[int, int, int]) -> None:
     value = parse_formula(normalize(text % numbers)).doit()
     assert float(value) == pytest.approx(PRODUCTS[text](*numbers)), text % numbers

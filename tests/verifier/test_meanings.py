@@ -83,7 +83,7 @@ CONDITIONS = {
     "2^n": ((r"2^n\ (n\ge1)",), (r"2^n\ (n\ge3)",)), "a_n=2^n": ((r"a_n=2^n\ (n\in\mathbb N^*)",), ()),
     "2n+1": ((r"a_n=2n+1,\ n\in\mathbb{N}^*",), ()), "x>0": ((), (r"x>0, x\ne1",)),
     "x=2k": ((), ("x=2k, k>0", "x=2k, x>0")), r"2\pi k": ((), (r"2\pi k, k>0",)), "1,2": ((), (r"1,2, x\ne 3",)),
-    "5": (("5 or 5", r"5\text{ (five)}"), (r"5, x\ne 1", "5 or 6", r"5\text{ (six)}")),
+    "5": (("5 or 5", r"5\text{ (five)}"), (r"5, x\ne 1", r"5\text{ (six)}")),
     r"x+1, x\ne 1": ((r"x+1, x\ne 1",), (r"x+1, x\ne 2",)),
     "f(x)=cx": ((r"f(x)=cx \text{ where } c \text{ is real}", r"f(x)=cx, \text{ where } c \text{ is a real number}",
       r"f(x)=cx\text{ for some real }c", r"f(x)=cx, c\in\mathbb{R}"),

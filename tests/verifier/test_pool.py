@@ -15,8 +15,8 @@ import pytest
 from d3s.verifier.pool import FormulaPool, Server, Worker
 from d3s.verifier.verifier import Verifier
 from tests.helpers.verifier_workers import STUCK, VERIFIER, children, eventually, is_alive, parent_of, worker_ids
+from tests.helpers.warm_python import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 1.0
 
 

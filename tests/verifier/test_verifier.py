@@ -13,8 +13,7 @@ import pytest
 from d3s.common import UserError
 from d3s.verifier.__main__ import main
 from d3s.verifier.verifier import COUNTS, QUICK_LENGTH, Verifier
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.warm_python import ROOT
 
 
 @pytest.fixture
