@@ -138,7 +138,8 @@ class JsonLines:
             while written < len(data):
                 written += self._file.write(data[written:])
         except OSError as error:
-            self._file.truncate(size)
+            with suppress(OSError):  # an incomplete last line is not read
+                self._file.truncate(size)
             raise disk_error(self._path, error) from None
         return size, len(data)
 

@@ -94,6 +94,9 @@ def test_json_lines_on_a_full_disk_are_all_or_nothing(tmp_path):
                 file.append({"step": 2, "x": 0.5}, {"step": 3, "x": 0.5})
             assert path.read_bytes() == before
         file.append({"step": 2})
+        os.dup2(os.open(path, os.O_RDONLY), file._file.fileno())  # now truncate fails too
+        with pytest.raises(UserError, match=r"a\.jsonl: cannot be written \(Bad file descriptor\)"):
+            file.append({"step": 3})
     assert [record["step"] for record in read_json_lines(path)] == [1, 2]
 
 

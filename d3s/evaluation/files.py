@@ -60,7 +60,8 @@ class SampleFile:
             self._spans[index] = size, sum(map(len, group))
             start, size = start + self._n, size + self._spans[index][1]
         if len(lines) - start > self._n:  # an interruption leaves less than one problem
-            raise UserError(f"{self._path} line {start + 1}: damaged; repair the file or choose another --output")
+            line = start + records.index(None) + 1
+            raise UserError(f"{self._path} line {line}: damaged; repair the file or choose another --output")
         return size
 
     def _check(self, record: dict[str, Any], index: int, sample: int) -> Sample:

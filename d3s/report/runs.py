@@ -209,9 +209,14 @@ def common_steps(groups: Sequence[Group], key: str) -> set[int]:
 
 
 def common_budget(groups: Sequence[Group], key: str, axis: str, steps: Container[int]) -> float | None:
-    """Return the largest x on `axis` that every run with `key` has reached at `steps`, None if no run has `key`."""
-    ends = [x[-1] for group in groups for x, _ in group.curves(key, BUDGETS[axis], steps)]
-    return float(min(ends)) if ends else None
+    """Return the largest x on `axis` that every run with `key` has reached at `steps`.
+
+    None if no run has `key`, or if a run begins beyond that x, where it has no value.
+    """
+    curves = [x for group in groups for x, _ in group.curves(key, BUDGETS[axis], steps)]
+    if not curves or max(x[0] for x in curves) > (budget := min(x[-1] for x in curves)):
+        return None
+    return float(budget)
 
 
 def at_budget(group: Group, key: str, axis: str, budget: float, steps: Container[int]) -> list[float]:

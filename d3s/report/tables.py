@@ -107,8 +107,8 @@ def budget_tables(groups: Sequence[Group], axes: Sequence[str] = tuple(AXES)) ->
                 row.append(_show_difference(welch_interval(values[i], values[0])) if comparable else "–")
         note = (
             f"{panel.note}: at the largest budget that every run has reached, by evaluations at steps that all runs "
-            f"have evaluated. Differences are to {present[0].name}, with Welch's 95% interval over seeds; * marks an "
-            "interval that excludes 0."
+            "have evaluated; without budgets below the first evaluation of a run. Differences are to "
+            f"{present[0].name}, with Welch's 95% interval over seeds; * marks an interval that excludes 0."
         )
         if len(header) == 1:
             note = f"{panel.note}: the runs have no evaluated step after 0 in common; set eval.every alike to compare."

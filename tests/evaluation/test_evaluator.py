@@ -109,9 +109,9 @@ def test_samples_of_other_problems_are_refused(tmp_path):
             run_to(path, engine, **{"count": 5, **changes})
         assert path.read_bytes() == content
     lines = content.splitlines(keepends=True)
-    damaged = b"".join([*lines[:8], b"garbage\n", *lines[9:]])
+    damaged = b"".join([*lines[:9], b"garbage\n", *lines[10:]])
     path.write_bytes(damaged)
-    with pytest.raises(UserError, match=r"x.jsonl line 9: damaged; repair the file or choose another --output"):
+    with pytest.raises(UserError, match=r"x.jsonl line 10: damaged; repair the file or choose another --output"):
         run_to(path, engine, count=5)
     assert path.read_bytes() == damaged
 

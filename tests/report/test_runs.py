@@ -237,6 +237,14 @@ def test_budgets_are_the_largest_that_all_runs_reach(tmp_path):
     assert slow[4] == f"-0.100* [{-0.1 - half:+.3f}, {-0.1 + half:+.3f}]"
 
 
+def test_budgets_before_the_first_evaluation_are_left_out(tmp_path):
+    """At 100 tokens, the end of the one, the other had not been evaluated: it begins at 150, as branches do."""
+    for name, tokens in (("a", (50, 100)), ("b", (150, 300))):
+        write_evaluations(tmp_path / name, name, [(5 + i, 0.2, {"tokens_trained": t}) for i, t in enumerate(tokens)])
+    (table,) = budget_tables(group_runs(load_runs([tmp_path])))
+    assert table.header[1::2] == ["at 6 steps", "at 6 s"]
+
+
 @pytest.mark.parametrize("steps", [(0, 42), (0, 7, 42)])
 def test_equal_runs_differ_by_nothing_at_common_steps(tmp_path, steps):
     """Of one concave curve, evaluated at many steps and at few; a step that only one of them has does not count."""
