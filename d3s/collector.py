@@ -140,7 +140,7 @@ class Collector:
             entropies=not settings.servers,
             step=step,
             on_finished=finished,
-            vocabulary=getattr(self.tokenizer, "embedding_rows", sys.maxsize),  # of the check of the result
+            vocabulary=getattr(self.tokenizer, "embedding_rows", sys.maxsize),  # for the check of the result
         )
         reported = [(row, group) for row, group in zip(sampled, groups) if row in own]
         for row, group in reported:
