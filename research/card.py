@@ -158,7 +158,7 @@ def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[
 
 
 def by_length() -> list[Run]:
-    """The runs with long responses; those of about 200 and 15 tokens in small steps."""
+    """The runs with long responses; those of about 200, 60 and 15 tokens in small steps."""
     rows = {PAPER: (PAPER_ROW, 1e-5), PAPER_RANDOM: (RANDOM_ROW, 1e-5)}
     small = [run for part in LENGTHS for run in of_seeds(part, rows)]
     return of_seeds("long", {"GRPO": (GRPO, 1e-5)} | rows) + small

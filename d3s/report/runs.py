@@ -344,7 +344,8 @@ def _comparable(run: Run) -> dict:
         name = key.removeprefix("content of ")
         values = [(step, old[name]) for step, old in sorted(run.changes.items()) if name in old]
         past = "".join(f"{old} until step {step}, then " for step, old in values)
-        compared[key] = f"{past}{compared[key]}" if past else compared[key]
+        if past:
+            compared[key] = f"{past}{compared[key]}"
     return compared
 
 

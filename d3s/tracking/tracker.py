@@ -52,7 +52,7 @@ class Tracker:
         self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         make_directory(self._dir / "samples")
         self._history, self._evaluations = self._cut_after(resume_step, evaluation_due)
-        begun = read_json_lines(checkpoint.parents[1] / "metrics.jsonl") if checkpoint else []
+        begun = read_json_lines(checkpoint.resolve().parent.parent / "metrics.jsonl") if checkpoint else []
         begun = [line for line in begun if line.get("step", 0) <= resume_step]
         lines = self._history + self._evaluations + begun
         self._offset = max((line.get("wall_time") or 0.0 for line in lines), default=0.0)

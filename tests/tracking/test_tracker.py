@@ -74,7 +74,7 @@ def test_warnings_are_given_once_until_they_clear(tmp_path):
     assert decisions == [(step, f"to {step}") for step in (0, 3, 6, 9, 12)]
 
 
-def test_wall_time_continues_from_last_kept_line(tmp_path):
+def test_wall_time_continues_from_last_kept_line(tmp_path, monkeypatch):
     with tracker(tmp_path, 9) as log:
         log.log({"step": 1, "wall_time": 100.0})
         log.log_eval({"step": 1, "wall_time": 130.0})
@@ -86,7 +86,9 @@ def test_wall_time_continues_from_last_kept_line(tmp_path):
     assert copy.exists()
     first, second = read_json_lines(tmp_path / "metrics.jsonl")
     assert (first["step"], second["step"]) == (1, 2) and 130.0 <= second["wall_time"] < 140.0
-    branch = tracker(tmp_path / "branch", 9, resume_step=1, checkpoint=tmp_path / "checkpoints" / "step_1")
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.chdir(tmp_path / "checkpoints")
+    branch = tracker(tmp_path / "branch", 9, resume_step=1, checkpoint=Path("step_1"))
     assert 100.0 <= branch.wall_time < 110.0
 
 
