@@ -104,7 +104,8 @@ def save_checkpoint(
     """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep` up to this step. Collective.
 
     Args:
-        same_weights: this process has saved this step before: the weights and the optimizer are taken from there.
+        same_weights: the run has a checkpoint of this step, whose weights and optimizer are kept if as many ranks wrote
+            it.
 
     Raises: UserError on every rank if a rank cannot write; earlier checkpoints remain.
     """
@@ -113,7 +114,8 @@ def save_checkpoint(
     path, temporary = folder / f"step_{state.step:06d}", folder / f".step_{state.step:06d}.partial"
     main, errors = accelerator.is_main_process, []
     files: list[tuple[str, dict]] = []
-    reused = _weight_files(path) if same_weights else {}
+    reuses = same_weights and read_state(path)["processes"] == accelerator.num_processes
+    reused = _weight_files(path) if reuses else {}
 
     def prepare() -> None:
         if main:
@@ -217,7 +219,7 @@ def find_resume(run: Path, resume: str) -> Path | None:
         path = Path(resume)
         if reason := damage(path):
             raise UserError(f"--resume: got {resume} ({reason}), expected auto, never, or the path of a checkpoint")
-        if started and not _is_own(path, run) and (origin is None or path.resolve() != origin.resolve()):
+        if started and not is_own(path, run) and (origin is None or path.resolve() != origin.resolve()):
             raise UserError(f"--resume {resume}: {run} holds another run; choose a new train.output_dir")
         return path
     candidates = [origin, *own] if origin else own
@@ -238,14 +240,15 @@ def find_resume(run: Path, resume: str) -> Path | None:
     return None
 
 
-def _is_own(checkpoint: Path, run: Path) -> bool:
+def is_own(checkpoint: Path, run: Path) -> bool:
+    """Whether a checkpoint is among those of a run."""
     return checkpoint.resolve().parent == (run / FOLDER).resolve()
 
 
 def _origin(run: Path) -> Path | None:
     """The checkpoint of another run with which this one began, if it did; its own are recorded relative to `run`."""
     for line in read_json_lines(run / "resumes.jsonl")[:1]:
-        if not _is_own(path := run / line["checkpoint"], run):
+        if not is_own(path := run / line["checkpoint"], run):
             return path
     return None
 

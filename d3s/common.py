@@ -153,11 +153,11 @@ class JsonLines:
         self.close()
 
 
-def read_json_lines(path: Path, damaged: list[int] | None = None) -> list[dict]:
+def read_json_lines(path: Path, warn: bool = False) -> list[dict]:
     """Read the complete records of a JSON-lines file, [] if the file does not exist.
 
     A line that is not a JSON object is skipped: the last line is incomplete while the file is being written, or after
-    the writer was killed. `damaged` receives the numbers of other skipped lines, without blank ones.
+    the writer was killed. `warn` is whether to print the numbers of other skipped lines, without blank ones.
     """
     if not path.exists():
         return []
@@ -171,9 +171,15 @@ def read_json_lines(path: Path, damaged: list[int] | None = None) -> list[dict]:
             records.append(record)
         elif line.strip() and number < len(lines):
             skipped.append(number)
-    if damaged is not None:
-        damaged += skipped
+    if warn:
+        warn_of_damage(path, skipped)
     return records
+
+
+def warn_of_damage(path: Path, numbers: Iterable[int]) -> None:
+    """Print the numbers of a file's lines that are left out, if there are any."""
+    if lines := ", ".join(map(str, numbers)):
+        print(f"warning: {path}: damaged lines are left out: {lines:.60}", file=sys.stderr)
 
 
 def json_line(record: dict) -> str:

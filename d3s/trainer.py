@@ -19,6 +19,7 @@ from d3s.actor.state import describe_size
 from d3s.checkpoint import (
     RunState,
     export_model,
+    is_own,
     load_checkpoint,
     part_states,
     read_state,
@@ -134,7 +135,8 @@ class Trainer(StopSignals):
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState(evaluation_due=True)
-        self.saved: int | None = None  # the step that this process has saved last
+        # the step of this run's newest checkpoint
+        self.saved = self.state.step if checkpoint and is_own(checkpoint, self.run) else None
         new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
         if self.accelerator.is_main_process:

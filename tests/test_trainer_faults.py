@@ -275,6 +275,8 @@ def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeyp
     assert timeless(lines(folder / "eval.jsonl")) == timeless(lines(whole_run / "eval.jsonl"))
     assert checkpoint_names(folder)[-keep:] and max(checkpoint_names(folder)) == "step_000004"
     assert (folder / "abandoned_1").exists() == ("earlier" in name)
+    last = [read_state(path / "checkpoints" / "step_000004") for path in (whole_run, folder)]
+    assert last[0] == last[1] and not last[0]["evaluation_due"]
 
 
 def test_shrunk_data_goes_on_or_is_one_sentence(tied_model, tmp_path):

@@ -44,18 +44,18 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """A row for each step, as docs/metrics.md describes them."""
-        return read_json_lines(self.path / "metrics.jsonl")
+        return read_json_lines(self.path / "metrics.jsonl", warn=True)
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
         """A row for each evaluation and benchmark of eval.data."""
-        return read_json_lines(self.path / "eval.jsonl")
+        return read_json_lines(self.path / "eval.jsonl", warn=True)
 
     @property
     def samples(self) -> list[dict[str, Any]]:
         """A row for each sample response, in the order of the steps."""
         files = sorted((self.path / "samples").glob("step_*.jsonl"))
-        return [record for file in files for record in read_json_lines(file)]
+        return [record for file in files for record in read_json_lines(file, warn=True)]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Evaluation:
     @property
     def samples(self) -> list[dict[str, Any]]:
         """A row for each response to all data sets."""
-        return [record for file in sorted(self.path.glob("*.jsonl")) for record in read_json_lines(file)]
+        return [record for file in sorted(self.path.glob("*.jsonl")) for record in read_json_lines(file, warn=True)]
 
 
 def train(

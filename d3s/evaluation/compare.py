@@ -18,14 +18,14 @@ from d3s.evaluation.intervals import Estimate, problem_interval, student_interva
 from d3s.evaluation.results import metric_values
 
 
-def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[Estimate, Estimate, Estimate]]]:
+def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[list[int], dict[str, tuple[Estimate, Estimate, Estimate]]]:
     """Compare the samples of two files on the problems that both contain.
 
     The difference is taken problem by problem, so its interval does not include the variation of difficulty between
     problems. If the files have different numbers of samples, only the first m of each vote, with m the smaller number:
     `maj@m`. `avg` and `pass@k` use all samples of each file.
 
-    Returns: the number of common problems; estimates (A, B, B - A) of each metric.
+    Returns: the numbers of problems that both have, that A has and that B has; estimates (A, B, B - A) of each metric.
     Raises: UserError for a file that cannot be read, without a common problem, or for a k greater than m.
     """
     first, second = read_samples(a), read_samples(b)
@@ -40,7 +40,7 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[int, dict[str, tuple[E
         values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
     pairs = {name: (old, metrics[1][name]) for name, old in metrics[0].items()}
     intervals = {n: (problem_interval(a), problem_interval(b), student_interval(b - a)) for n, (a, b) in pairs.items()}
-    return len(common), intervals
+    return [len(keys) for keys in (common, first, second)], intervals
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -51,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("files", nargs=2, type=Path, metavar="FILE.jsonl", help="samples written by eval.py: A, then B")
     parser.add_argument("--k", type=parse_ks, default=(1,), help="values of k for Pass@k, as in 1,8 (default: 1)")
     options = parser.parse_args(arguments)
-    problems, rows = compare(*options.files, options.k)
-    table = Table("metric", "A", "B", "B - A", title=f"{problems} common problems, 95 % confidence intervals")
+    (common, *sizes), rows = compare(*options.files, options.k)
+    title = f"{common} common problems (A has {sizes[0]}, B {sizes[1]}), 95 % confidence intervals"
+    table = Table("metric", "A", "B", "B - A", title=title)
     for name, estimates in rows.items():
         table.add_row(name, *(_cell(e, sign) for e, sign in zip(estimates, ("", "", "+"), strict=True)))
     Console().print(table)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from d3s.common import JsonLines, UserError, disk_error, write_atomically, write_json
+from d3s.common import JsonLines, UserError, disk_error, warn_of_damage, write_atomically, write_json
 from d3s.data.prompts import EncodedPrompts
 
 
@@ -107,16 +107,17 @@ class SampleFile:
 def read_samples(path: Path) -> dict[tuple[str, str, int], list[Sample]]:
     """Read the complete problems of a file, by (problem, gold answer, occurrence of the two from 1).
 
-    Raises: UserError if the file cannot be read or has none.
+    Damaged lines are left out, with a warning. Raises: UserError if the file cannot be read or has none.
     """
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: cannot be read (not a regular file)")
     try:
-        records = [record for line in path.read_bytes().splitlines(keepends=True) if (record := _parse(line))]
+        lines = path.read_bytes().splitlines(keepends=True)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    records = [_parse(line) for line in lines]
     groups: dict[int, list[dict[str, Any]]] = {}
-    for record in records:
+    for record in filter(None, records):
         groups.setdefault(record["index"], []).append(record)
     n, occurrences, samples = max(map(len, groups.values()), default=0), Counter(), {}
     for _, group in sorted(groups.items()):
@@ -126,6 +127,7 @@ def read_samples(path: Path) -> dict[tuple[str, str, int], list[Sample]]:
             samples[*key, occurrences[key]] = [_sample(record) for record in group]
     if not samples:
         raise UserError(f"{path}: no samples found; expected a file written by eval.py")
+    warn_of_damage(path, (i for i, line in enumerate(lines, 1) if line.endswith(b"\n") and not records[i - 1]))
     return samples
 
 

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("run", type=Path, help="run directory, with an evaluation before and after training")
     options = parser.parse_args(arguments)
-    steps, evaluations = (read_json_lines(options.run / name) for name in ("metrics.jsonl", "eval.jsonl"))
+    steps, evaluations = (read_json_lines(options.run / name, warn=True) for name in ("metrics.jsonl", "eval.jsonl"))
     if not steps or len(evaluations) < 2:
         raise UserError(f"{options.run}: no metrics or evaluations of a whole run; run make demo")
     console = Console(highlight=False, soft_wrap=True)

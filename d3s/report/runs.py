@@ -5,7 +5,6 @@ A run may still be training: an incomplete last line is skipped, and a missing f
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -291,11 +290,7 @@ def _read_lines(path: Path, warn: bool = False) -> list[dict]:
 
     These are numbers, texts, intervals, and counts of right samples. Other values are dropped.
     """
-    damaged: list[int] = []
-    records = [line for line in read_json_lines(path, damaged) if isinstance(line.get("data", ""), str)]
-    if warn and damaged:
-        numbers = ", ".join(map(str, damaged))
-        print(f"warning: {path}: damaged lines are left out: {numbers:.60}", file=sys.stderr)
+    records = [line for line in read_json_lines(path, warn) if isinstance(line.get("data", ""), str)]
     lines = ({key: value for key, value in line.items() if _fits(key, value)} for line in records)
     return [line for line in lines if "step" in line]
 

@@ -35,6 +35,8 @@ def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict
     """
     numbered = ((path.stem.removeprefix("step_"), path) for path in sorted(Path(run_dir).glob("samples/step_*.jsonl")))
     files = {int(number): path for number, path in numbered if number.isdecimal() and path.is_file()}
+    if not Path(run_dir).is_dir():
+        raise UserError(f"{run_dir}: no such run directory")
     if not files:
         raise UserError(f"{run_dir}: no file samples/step_*.jsonl; train with tracker.samples_every above 0")
     if step is not None and step not in files:
@@ -42,7 +44,7 @@ def load_samples(run_dir: Path, step: int | None = None) -> tuple[int, list[dict
         raise UserError(f"--step: got {step}, expected a step with samples in {run_dir}: {known}")
     step = max(files) if step is None else step
     try:
-        records = read_json_lines(files[step])
+        records = read_json_lines(files[step], warn=True)
     except OSError as error:
         raise UserError(f"{files[step]}: cannot be read ({error.strerror})") from error
     records = [{key: value for key, value in record.items() if _fits(key, value)} for record in records]

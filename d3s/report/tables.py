@@ -8,7 +8,16 @@ from d3s.common import printable
 from d3s.evaluation.intervals import Estimate, student_interval, welch_interval
 from d3s.report.html import html_text
 from d3s.report.panels import format_duration, format_value, panels_for
-from d3s.report.runs import AXES, Group, at_budget, common_budget, common_steps, differing_settings, final_estimate
+from d3s.report.runs import (
+    AXES,
+    Group,
+    at_budget,
+    common_budget,
+    common_steps,
+    differing_settings,
+    final_estimate,
+    finals,
+)
 
 FINALS = (  # column, metric, form
     ("reward", "reward/mean", "number"),
@@ -60,10 +69,11 @@ def final_table(groups: Sequence[Group]) -> Table:
         row = [group.name, str(len(group.runs)), "–".join(map(str, dict.fromkeys((steps[0], steps[-1]))))]
         for panel in passes:
             before = [float(y[0]) for x, y in group.curves(panel.key) if x[0] == 0]
-            row += [f"{sum(before) / len(before):.3f}" if before else "–", _show(final_estimate(group, panel.key))]
+            before = f"{sum(before) / len(before):.3f}{_share_of(group, before)}" if before else "–"
+            row += [before, _show_final(group, panel.key)]
         for _, key, form in FINALS:
             if any(g.curves(key) for g in groups):
-                row.append(_show(final_estimate(group, key), form))
+                row.append(_show_final(group, key, form))
         trained, generated = (mean_last(group, key) for key in ("tokens_trained", "tokens_generated"))
         share = f" [{format_value(trained / generated, 'share')}]" if trained and generated else ""
         row.append("–" if trained is None else format_value(trained, "count") + share)
@@ -141,6 +151,16 @@ def _show(value: Estimate | None, form: str = "number") -> str:
     write = (lambda v: format_value(v, form)) if form == "share" else (lambda v: f"{v:.3f}")
     interval = "" if value.low is None else f" [{write(value.low)}, {write(value.high)}]"
     return write(value.value) + interval
+
+
+def _show_final(group: Group, key: str, form: str = "number") -> str:
+    return _show(final_estimate(group, key), form) + _share_of(group, finals(group, key))
+
+
+def _share_of(group: Group, values: Sequence[float]) -> str:
+    """How many seeds have a value, if not all and not none."""
+    count, seeds = len(values), len(group.runs)
+    return f" ({count} of {seeds} seeds)" if 0 < count < seeds else ""
 
 
 def _show_difference(value: Estimate) -> str:

@@ -192,7 +192,7 @@ def test_interval_is_that_of_the_value_beside_it(tmp_path):
     write_evaluations(tmp_path / "b", "b", [(20, 0.8, end)])
     table = final_table(group_runs(load_runs([tmp_path])))
     ends = [(row["Pass@1 before"], row["Pass@1 after"]) for row in (columns(table, 0), columns(table, 1))]
-    assert ends == [("0.300", "0.800 [0.700, 0.900]"), ("–", "0.800 [0.700, 0.900]")]
+    assert ends == [("0.300", "0.800 [0.700, 0.900] (1 of 2 seeds)"), ("–", "0.800 [0.700, 0.900]")]
     titles = [summary_title(run, "d") for run in load_runs([tmp_path])]
     first = "Pass@1 40% before training, now at step 1"
     assert titles == ["Pass@1 from 20% to 80% in 20 steps", first, "Pass@1 80% at step 20"]
