@@ -23,6 +23,7 @@ runs of an earlier one go on:
     adapters search, adapters: LoRA in the shape of `make demo-real`, on two CPU cores
     adapters K search, adapters K: in that shape, the paper's K and random tokens
     200, 60 and 15 tokens: the same two by the length of responses, all weights, 64 responses a step, on two CPU cores
+    gemma tokens: the same two in sorting by Gemma 3 270M, likewise
 
 docs/data/card also has the part `earlier`, the test of commit 5e2d3fc, before ten runs were added to the search.
 """
@@ -158,10 +159,11 @@ def of_seeds(part: str, rows: dict[str, tuple[tuple[str, ...], float]]) -> list[
 
 
 def by_length() -> list[Run]:
-    """The runs with long responses; those of about 200, 60 and 15 tokens in small steps."""
+    """The runs with long responses; those of about 200, 60 and 15 tokens in small steps, and of Gemma."""
     rows = {PAPER: (PAPER_ROW, 1e-5), PAPER_RANDOM: (RANDOM_ROW, 1e-5)}
     small = [run for part in LENGTHS for run in of_seeds(part, rows)]
-    return of_seeds("long", {"GRPO": (GRPO, 1e-5)} | rows) + small
+    gemma = of_seeds("gemma tokens", {row: (arguments, 4e-6) for row, (arguments, _) in rows.items()})
+    return of_seeds("long", {"GRPO": (GRPO, 1e-5)} | rows) + small + gemma
 
 
 def remedies() -> list[Run]:

@@ -139,6 +139,8 @@ CLAIMS = (
     Claim("Responses of about 200 tokens: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "200 tokens"),
     # Written down when the results of all others were known: new seeds, as the claim with the part `long` has three.
     Claim("About 60 tokens again: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "60 tokens"),
+    # Written down when all others were known, but for two seeds of the claim above; one seed of the part `gemma` too.
+    Claim("Gemma 3 270M, small steps: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "gemma tokens"),
 )
 # Part -> steps, steps between evaluations, split, seeds
 PARTS = {
@@ -160,6 +162,7 @@ PARTS = {
     "15 tokens": (12, 12, "test", tuple(range(31, 39))),
     "60 tokens": (12, 12, "test", tuple(range(31, 39))),
     "200 tokens": (12, 12, "test", tuple(range(31, 39))),  # the claim's result was known with three seeds
+    "gemma tokens": (12, 12, "test", tuple(range(41, 49))),
 }
 COMMON = (
     "rollout.max_num_seqs=512",
@@ -190,9 +193,10 @@ OF_PART |= dict.fromkeys(
     ),
 )
 LENGTHS = "200 tokens", "60 tokens", "15 tokens"
+SMALL_STEPS = *LENGTHS, "gemma tokens"
 # Small steps: both rows of a seed at about 200 tokens take 40 minutes of two cores.
 OF_PART |= dict.fromkeys(
-    LENGTHS,
+    SMALL_STEPS,
     (
         "train.prompts_per_step=8",
         "train.max_tokens_per_microbatch=null",
@@ -202,10 +206,11 @@ OF_PART |= dict.fromkeys(
 )
 OF_PART["200 tokens"] += ("rollout.max_completion_length=400",)
 OF_PART["60 tokens"] += ("rollout.max_completion_length=128", "train.max_tokens_per_microbatch=2048")  # two runs fit
-CORES = *ADAPTERS, *LENGTHS  # parts whose runs are all of CPU cores
+CORES = *ADAPTERS, *SMALL_STEPS  # parts whose runs are all of CPU cores
 # Part -> the model that it begins with, of other parts: warmup
 MODELS = dict.fromkeys(("long", "60 tokens"), "spoken") | dict.fromkeys(("sort search", "sort", "first"), "sorting")
-MODELS |= {"200 tokens": "wordy"} | dict.fromkeys(("gemma search", "gemma"), "gemma") | dict.fromkeys(ADAPTERS, "mixed")
+MODELS |= {"200 tokens": "wordy"} | dict.fromkeys(ADAPTERS, "mixed")
+MODELS |= dict.fromkeys(("gemma search", "gemma", "gemma tokens"), "gemma")
 # The part whose best rows a part runs.
 SEARCH_OF = {"test": "search"} | {part: f"{part} search" for part in ("sort", "gemma", "adapters", "adapters K")}
 

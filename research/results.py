@@ -231,7 +231,7 @@ def card_section() -> str:
 def card_search() -> str:
     """Pass@1 and Pass@8 of the real models by step, every run of the searches, entropies, and the tests before."""
     data, first = card_tables.MEASURED, card_tables.learning_table(card_tables.FIRST, "test", 1)
-    tests = *card_tables.TASKS.values(), "adapters K", "long", *card_rows.LENGTHS, "methods", "budgets"
+    tests = *card_tables.TASKS.values(), "adapters K", "long", *card_rows.SMALL_STEPS, "methods", "budgets"
     tests = [part for part in tests if card_tables.rows_of(data, part)]
     levels = (card_tables.learning_table(data, part, k) for part in tests for k in (1, 8))
     searches = (card_tables.search_table(data, part) for part in card_rows.SEARCH_OF)

@@ -39,7 +39,7 @@ def of_row(part: str, row: str) -> dict:
     )
 
 
-@pytest.mark.parametrize("part", ["long", "200 tokens", "remedy"])
+@pytest.mark.parametrize("part", ["long", "200 tokens", "gemma tokens", "remedy"])
 def test_random_tokens_differ_in_their_rule_alone(part):
     rows = {"remedy": ("D3S, N = 4, K = 20 %", RANDOM)}.get(part, (PAPER, PAPER_RANDOM))
     assert differing(*(of_row(part, row) for row in rows)) == {"selector.tokens"}

@@ -35,9 +35,9 @@ def test_scripts_run_once_for_each_test():
     for end in ("if n > 2: open = input = print = None", "exit()\nprint(5)", "quit(0)"):
         assert run_tests(f"n = int(input())\nprint(n * 2)\n{end}", tests) == TestReport([True] * 4, "ok")
     assert run_tests("print(2 * int(input()))\nexit(1)", tests).passed == [False] * 4
-    slow = "import time\nn = int(input())\ntime.sleep(0.3 if n < 4 else 9)\nprint(n * 2)"
-    report = run_tests(slow, tests, timeout_s=0.6)  # each test has this time
-    assert report == TestReport([True] * 3 + [False], "timeout") and report.reason == "test 4: not within 0.6 s"
+    slow = "import time\nn = int(input())\ntime.sleep(0.5 if n < 4 else 9)\nprint(n * 2)"
+    report = run_tests(slow, tests, timeout_s=1.4)  # each test has this time
+    assert report == TestReport([True] * 3 + [False], "timeout") and report.reason == "test 4: not within 1.4 s"
 
 
 def test_scripts_end_after_ten_time_limits():
