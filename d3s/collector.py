@@ -15,7 +15,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.config.schema import VERIFIER, Config
 from d3s.data.prompts import EncodedPrompts
-from d3s.distributed import all_gather_arrays, all_gather_objects, shard
+from d3s.distributed import all_gather_arrays, all_gather_objects, require_equal, shard
 from d3s.first_look import FirstResponses
 from d3s.groups import TABLES, Rollout, RolloutGroups, add_counts
 from d3s.gym.scores import stated_answer
@@ -54,7 +54,10 @@ class Collector:
 
     def problems_for(self, count: int) -> int:
         """The number of problems that `collect` needs for `count` groups; a strategy that works ahead needs more."""
-        return self.strategy.problems_for(count=count) or count
+        asked = self.strategy.problems_for(count=count) or count
+        if self.strategy.has("problems_for"):
+            require_equal("rollout.strategy", [asked], self.accelerator)
+        return asked
 
     def collect(self, problems: list[int], position: int, step: int, count: int) -> RolloutGroups:
         """Sample and score groups of num_generations rollouts. Collective.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from d3s.distributed import require_equal
 from d3s.loss import CORRECTION_RULES, LOSS_RULES, reads_reference, reads_sequences
 from d3s.packing import Batch
 from d3s.rules import Rule
@@ -98,6 +99,7 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]
             counted=batch.trainable[index],
         )
         batch.weigh(index, weights)
+        require_equal("loss.engine_correction", batch.weights, actor.accelerator)
     if passes.reference:
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=trained)
     return {f"mismatch/{name}": value for name, value in metrics.items()}

@@ -224,7 +224,9 @@ class Schedule:
     It observes metrics that are equal on all ranks, so every rank decides alike.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, agree: Callable[[list], None] = lambda decided: None) -> None:
+        """`agree` raises UserError unless all ranks call it with the same. Collective."""
+        self._agree = agree
         self.steps, self.curve, self.share = config.train.steps, planned_curve(config), config.selector.cross_share
         self.follow = FOLLOW_RULES.build(config.schedule.follow, **follow_arguments(config))
         bounds = schedule_bounds(config)
@@ -233,11 +235,11 @@ class Schedule:
 
     def at(self, step: int) -> tuple[int, float]:
         """N and K of `step` (0-based), which n_of and k_of may still change."""
-        return self.follow.at(step=step) or self.curve(training_progress(step, self.steps))
+        return self._decided("at", step=step) or self.curve(training_progress(step, self.steps))
 
     def cross_share(self) -> float:
         """The share of N selected across the batch in the next step."""
-        share = self.follow.cross_share()
+        share = self._decided("cross_share")
         return self.share if share is None else share
 
     def n_of(self, planned: int, choose: Callable[..., Any], generator: torch.Generator) -> int:
@@ -248,14 +250,15 @@ class Schedule:
         if not (self.moves_n and self.follow.has("n_of")):
             return planned
         advantages = choose(self.highest_n, generator.clone_state()).advantages
-        return self.follow.n_of(advantages=advantages, choose=lambda n: choose(n, generator.clone_state()).kept)
+        return self._decided("n_of", advantages=advantages, choose=lambda n: choose(n, generator.clone_state()).kept)
 
     def k_of(self, planned: float, batch: Batch) -> float:
         """K of a step: what schedule.follow decides by the tokens of the kept rollouts, otherwise `planned`."""
         if not (self.moves_k and self.follow.has("k_of")):
             return planned
         trainable = batch.trainable
-        return self.follow.k_of(advantages=batch.advantages[trainable], entropies=batch.entropies[trainable])
+        tokens = {"advantages": batch.advantages[trainable], "entropies": batch.entropies[trainable]}
+        return self._decided("k_of", **tokens)
 
     def observe(self, metrics: Mapping[str, float]) -> str | None:
         """Follow a finished step. Returns: the reason of a change."""
@@ -264,6 +267,14 @@ class Schedule:
     def observe_eval(self, accuracies: Sequence[float]) -> str | None:
         """Follow an evaluation by the share of right samples of each problem. Returns: the reason of a change."""
         return self._reason(self.follow.observe_eval(accuracies=accuracies) if accuracies else None)
+
+    def _decided(self, method: str, **arguments: Any) -> Any:
+        """What a method of schedule.follow decides, which is the same on all ranks but for rounding."""
+        decided = getattr(self.follow, method)(**arguments)
+        if self.follow.has(method):
+            values = decided if isinstance(decided, tuple) else (decided,)
+            self._agree([value and f"{value:.6g}" for value in values])
+        return decided
 
     def _reason(self, reason: str | None) -> str | None:
         return reason and f"schedule.follow: {self.follow.name}: {reason}"

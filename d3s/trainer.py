@@ -107,7 +107,8 @@ class Trainer(StopSignals):
         fingerprint = take_fingerprint(config, hashed, self.accelerator)
         began = read_state(checkpoint) if checkpoint else {}
         changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
-        self.schedule, self.order = Schedule(config), build_order(config, self.prompts.problems)
+        self.schedule = Schedule(config, partial(require_equal, "schedule.follow", accelerator=self.accelerator))
+        self.order = build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
         self.selector, self.passes = Selector(config.selector, config.reward), planned_passes(config)
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
@@ -195,8 +196,9 @@ class Trainer(StopSignals):
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             for problem in self.profiler.finish(self.state.step):
                 self.tracker.warn(problem, problem)
-            self.state.evaluation_due = self._due(self.config.eval.every) or self.state.step == self.config.train.steps
-            if self._due(self.config.checkpoint.every):
+            last = self.state.step == self.config.train.steps
+            self.state.evaluation_due = last or self._due(self.config.eval.every)
+            if self.config.checkpoint.every > 0 and (last or self._due(self.config.checkpoint.every)):
                 self._save()  # before the evaluation, which a resumed run makes if it does not end
         if not done:
             self._export()
@@ -254,6 +256,8 @@ class Trainer(StopSignals):
             k = self.schedule.k_of(k, batch)  # as planned, unless schedule.follow decides
             self.selector.tokens(batch, k, generator)
             require_equal("selector.tokens", batch.selected, self.accelerator)
+            if batch.weights is not None:
+                require_equal("selector.tokens", batch.weights, self.accelerator)
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes)
 

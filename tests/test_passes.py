@@ -62,7 +62,7 @@ def test_weights_of_trained_tokens_match_table(mode, weights, metrics):
         assert torch.equal(wanted, batch.selected) and not entropies
         return (engine + GAPS.log()) * wanted, None
 
-    trained = {"trained_tokens": lambda batch: batch.selected}
+    trained = {"trained_tokens": lambda batch: batch.selected, "accelerator": SimpleNamespace(num_processes=1)}
     actor = SimpleNamespace(config=config, compute_logprobs=compute_logprobs, **trained)
     assert add_logprobs(actor, batch, forward_passes(config, 0.5)) == pytest.approx(metrics)
     torch.testing.assert_close(batch.weights, torch.tensor(weights))

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -277,6 +278,20 @@ def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeyp
     assert (folder / "abandoned_1").exists() == ("earlier" in name)
     last = [read_state(path / "checkpoints" / "step_000004") for path in (whole_run, folder)]
     assert last[0] == last[1] and not last[0]["evaluation_due"]
+
+
+def test_resumed_finished_run_stays_as_it_is(whole_run, tied_model, tmp_path):
+    """The first start says that no step is left, a second one nothing."""
+    folder, contents = shutil.copytree(whole_run, tmp_path / "run"), []
+    for _ in range(2):
+        assert command(tied_model, folder, "auto", keep=9) == 0
+        names = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
+        contents.append({path: path.read_bytes() for path in names})
+    assert contents[0] == contents[1]
+    first = {path.relative_to(folder): content for path, content in contents[0].items()}
+    assert {name for name, content in first.items() if (whole_run / name).read_bytes() != content} == {
+        Path("warnings.jsonl")
+    }
 
 
 def test_shrunk_data_goes_on_or_is_one_sentence(tied_model, tmp_path):

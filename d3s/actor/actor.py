@@ -242,7 +242,8 @@ class Actor:
         if is_first_call:  # later ones are compared with it
             remedy = "return the same statistics from every call"
             require_equal("loss.kind", self._statistics, self.accelerator, remedy)
-        self._require_finite("loss", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
+        source = f" of {self.loss.name}" if self.loss.own else ""
+        self._require_finite(f"loss{source}", float(self.accelerator.reduce(tally.sums["loss"], "sum")))
         self.placement.exchange_gradients()
         norm = self.placement.step(partial(self._require_finite, "gradient norm"))
         balanced = {"balance/tokens_max_over_mean": Largest(torch.tensor(max_over_mean(shards, lengths)))}

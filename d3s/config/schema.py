@@ -333,7 +333,7 @@ class EvalConfig(Section):
 
 class CheckpointConfig(Section):
     every: Count = 50
-    """Steps between checkpoints; 0: save only the final model."""
+    """Steps between checkpoints; the last step has one; 0: only the final model."""
     keep: Positive = 2
     """Checkpoints to keep, the newest ones."""
 

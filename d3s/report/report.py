@@ -168,15 +168,10 @@ def _markdown_page(
     return "\n".join([*parts, f"Made by `{printable(command).replace('`', '')}`\n"])
 
 
-def _reached(run: Run) -> bool:
-    """Whether eval.stop_at ended the run after its last step."""
-    return any(line.get("key") == "stop_at" and line["step"] >= run.last_step for line in run.warnings)
-
-
 def _status(groups: Sequence[Group]) -> str:
     """Return how many steps the runs have done, and which have not reached their last planned step."""
     runs = [run for group in groups for run in group.runs]
-    behind = [run for run in runs if run.last_step < (run.total_steps or 0) and not _reached(run)]
+    behind = [run for run in runs if not run.is_finished]
     if len(runs) == 1:
         planned = f" of {runs[0].total_steps}" if runs[0].total_steps else ""
         status = f"At step {runs[0].last_step}{planned}{': not finished' if behind else ''}."

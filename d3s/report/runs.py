@@ -57,6 +57,12 @@ class Run:
         return max((line["step"] for line in self.metrics + self.evaluations), default=0)
 
     @property
+    def is_finished(self) -> bool:
+        """Whether it has no planned step left, or eval.stop_at has ended it."""
+        reached = any(line.get("key") == "stop_at" and line["step"] >= self.last_step for line in self.warnings)
+        return reached or self.last_step >= (self.total_steps or 0)
+
+    @property
     def benchmarks(self) -> list[str]:
         """Names of the evaluated data sets with what scored them, in order of appearance."""
         return list(dict.fromkeys(map(benchmark_name, self.evaluations)))
@@ -176,16 +182,20 @@ def smooth(y: np.ndarray, window: int) -> np.ndarray:
 def finals(group: Group, key: str) -> list[float]:
     """Return a final value per run: of its last evaluation, or the mean over the last tenth of its steps.
 
-    A run has none if its last evaluation lacks the key, or is before the first step.
+    A run has none if its last evaluation lacks the key, or is before the first step, or if it is not finished and
+    others were evaluated after more steps.
     """
-    values = []
-    for run in group.runs:
-        x, y = run.curve(key)
-        evaluated = key.startswith("eval/")
-        if not len(x) or (evaluated and x[-1] < max(1, run.evaluated(key))):
-            continue
-        values.append(float(y[-1 if evaluated else -max(1, round(LAST * len(x))) :].mean()))
-    return values
+    if key.startswith("eval/"):
+        return [float(run.curve(key)[1][-1]) for run in _evaluated_last(group, key)]
+    curves = [y for _, y in group.curves(key)]
+    return [float(y[-max(1, round(LAST * len(y))) :].mean()) for y in curves]
+
+
+def _evaluated_last(group: Group, key: str) -> list[Run]:
+    """The runs that have a final value of an evaluation, see finals."""
+    last = max(run.evaluated(key) for run in group.runs)
+    ends = [(run, run.evaluated(key) if run.is_finished else last) for run in group.runs]
+    return [run for run, end in ends if len(x := run.curve(key)[0]) and x[-1] >= max(1, end)]
 
 
 def final_estimate(group: Group, key: str) -> Estimate | None:
@@ -194,10 +204,8 @@ def final_estimate(group: Group, key: str) -> Estimate | None:
     if not values:
         return None
     if len(values) == 1 and key.startswith("eval/"):
-        ends = (run.evaluated(key) for run in group.runs)
-        last = (
-            bounds for run, end in zip(group.runs, ends) for step, *bounds in zip(*run.interval(key)) if step == end > 0
-        )
+        (run,) = _evaluated_last(group, key)
+        last = (bounds for step, *bounds in zip(*run.interval(key)) if step == run.evaluated(key))
         return Estimate(values[0], *map(float, next(last, ())))
     return student_interval(values)
 

@@ -65,7 +65,7 @@ class Tracker:
             self._mirrors.append(TensorBoardMirror(self._dir / "tensorboard", first_step))
         # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run
         self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
-        if resume_step and resume_step >= total_steps:
+        if resume_step and resume_step >= total_steps and not evaluation_due:
             done = f"resumed at step {resume_step} of {total_steps}"
             problem = f"{done}, so this run takes no step and keeps its config.yaml"
             self.warn("no_steps_left", f"train.steps: {problem}; raise train.steps to train further")
@@ -110,7 +110,7 @@ class Tracker:
     def warn(self, key: str, message: str) -> None:
         """Write `message` to warnings.jsonl and show it, once; that of a health rule again after it has ended.
 
-        A resumed run does not repeat what was written before the first step.
+        A resumed run does not repeat what was written before the first step, or by an earlier start from this step.
         """
         if not self.enabled or key in self._active or (key, message) in self._notes:
             return
@@ -175,7 +175,9 @@ class Tracker:
             text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)
-        self._notes = {(line.get("key"), line.get("message")) for line in kept["warnings"] if not line.get("step")}
+        self._notes = {
+            (line.get("key"), line.get("message")) for line in kept["warnings"] if line.get("step", 0) in (0, step)
+        }
         for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
             number = path.stem.removeprefix("step_")
             if not number.isdecimal():  # a copy of a user's

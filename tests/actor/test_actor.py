@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from d3s.actor import Actor, NonFiniteError
-from d3s.loss import grpo_loss, kl_penalty
+from d3s.loss import LOSS_RULES, grpo_loss, kl_penalty
 from d3s.passes import add_logprobs, forward_passes
 from d3s.policy import CHUNK_ELEMENTS
 from tests.helpers.actors import (
@@ -309,16 +309,18 @@ def test_optimizer_step_follows_adamw(gqa_model):
 
 
 @pytest.mark.parametrize("budget", [1, 10_000])
-@pytest.mark.parametrize("source", ["advantage", "gradient"])
+@pytest.mark.parametrize("source", ["advantage", "gradient", "own loss"])
 def test_non_finite_update_changes_nothing(gqa_model, source, budget):
     actor, batch = make_actor(gqa_model, f"train.max_tokens_per_microbatch={budget}"), make_batch()
     update(actor, batch)
     if source == "advantage":
         batch.advantages[batch.selected.nonzero()[-1]] = math.inf
-    else:
+    elif source == "gradient":
         actor.lm.model.norm.weight.register_hook(lambda grad: grad * math.nan)
-    message = "loss is" if source == "advantage" else "gradient norm is"
-    with nothing_changes(actor), pytest.raises(NonFiniteError, match=message):
+    else:
+        actor.loss, actor._statistics = LOSS_RULES.rule("tests.helpers.own_rules:nan_loss"), None
+    messages = {"advantage": "the loss is", "gradient": "gradient norm is", "own loss": "loss of tests.*:nan_loss is"}
+    with nothing_changes(actor), pytest.raises(NonFiniteError, match=messages[source]):
         update(actor, batch)
 
 

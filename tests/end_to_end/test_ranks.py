@@ -62,10 +62,11 @@ def test_ranks_gather_and_compare(updated):
     errors = {launcher: updated[launcher][0]["errors"] for launcher in ("single", "ddp", "zero3")}
     alike = "ranks have different results; a rule must depend on its arguments alone, also for random numbers"
     differ, values = (f"{name}: {alike}" for name in ("other", "values"))
-    assert errors["single"] == [None, None, None, None, "the gradient norm is inf", "nothing moved"]
+    assert errors["single"] == [None, None, None, None, None, None, "the gradient norm is inf", "nothing moved"]
     for launcher in ("ddp", "zero3"):
         assert updated[launcher][0]["arrays"] == [[[], [0, 1, 2]], [[0.5, 0.5], [1.5]], [[], []]]
-        assert errors[launcher] == [None, differ, None, values, "the gradient norm is inf", "nothing moved"]
+        assert errors[launcher][:6] == [None, differ, None, values, None, values]
+        assert errors[launcher][6:] == ["the gradient norm is inf", "nothing moved"]
 
 
 def test_unlike_ranks_are_named(tied_model, tmp_path):
@@ -81,6 +82,10 @@ def test_unlike_ranks_are_named(tied_model, tmp_path):
     code, output = run([*arguments(tied_model, tmp_path / "order"), f"data.order={OWN}:UnlikeOrder"], "ddp")
     differ = "error: data.order: ranks have different results; a rule must depend on its arguments alone"
     assert code and differ in output
+    options = ["schedule.k_init=0.5", "schedule.k_final=1"]
+    options += [f"schedule.follow={OWN}:UnlikeFollow", "selector.entropy_source=actor"]
+    code, output = run([*arguments(tied_model, tmp_path / "follow"), *options], "ddp")
+    assert code and differ.replace("data.order", "schedule.follow") in output
 
 
 def test_bfloat16_sums_gradients_in_float32(updated):

@@ -34,7 +34,7 @@ def uninterrupted(tied_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
     complete(arguments(tied_model, folder))
     assert [line["step"] for line in lines(folder / "metrics.jsonl") if line["grad_norm"] > 0] == [1, 2, 3, 4, 5]
-    assert checkpoint_names(folder) == ["step_000002", "step_000004"]
+    assert checkpoint_names(folder) == ["step_000004", "step_000005"]
     return folder
 
 

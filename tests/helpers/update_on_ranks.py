@@ -73,6 +73,8 @@ def errors(model: str, settings: list[str], accelerator: Accelerator) -> list[st
         lambda: require_equal("other", torch.arange(3) == accelerator.process_index, accelerator),
         lambda: require_equal("rounded", torch.ones(3) / 3 + 1e-7 * accelerator.process_index, accelerator),
         lambda: require_equal("values", torch.ones(3) * (1 + accelerator.process_index), accelerator),
+        lambda: require_equal("rounded", torch.ones(10**5) / 3 + 1e-7 * accelerator.process_index, accelerator),
+        lambda: require_equal("values", torch.ones(10**5) * (1 + accelerator.process_index), accelerator),
         lambda: actor.update(make_batch(UNEQUAL, fraction=0.5), 3e-4, torch.Generator().manual_seed(0)),
     ]
     before, messages = {name: weight.clone() for name, weight in actor.weights()}, []

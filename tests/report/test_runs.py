@@ -198,6 +198,17 @@ def test_interval_is_that_of_the_value_beside_it(tmp_path):
     assert titles == ["Pass@1 from 20% to 80% in 20 steps", first, "Pass@1 80% at step 20"]
 
 
+def test_final_values_are_of_finished_runs(tmp_path):
+    """One is at step 10 of 20, one has done them, one has reached its goal at step 15."""
+    for seed, (steps, key) in enumerate([(10, "entropy"), (20, "entropy"), (15, "stop_at")]):
+        run = tmp_path / f"s{seed}"
+        write_evaluations(run, "", [(0, 0.1), (steps, 0.4 + steps / 100)], seed)
+        (run / "config.yaml").write_text(f"train: {{seed: {seed}, steps: 20}}")
+        write_lines(run / "warnings.jsonl", [{"step": steps, "key": key, "message": ""}])
+    row = columns(final_table(group_runs(load_runs([tmp_path]))), 0)
+    assert row["Pass@1 after"] == "0.575 [0.257, 0.893] (2 of 3 seeds)"
+
+
 def test_final_values_are_of_the_last_evaluation(tmp_path):
     """A run that went on with other values of k has no last Pass@8."""
     points = [(0, 0.2, {"pass@8": 0.5}), (10, 0.3, {"pass@8": 0.6, "pass@8_ci": [0.4, 0.7]}), (20, 0.4)]
