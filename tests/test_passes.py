@@ -51,7 +51,7 @@ def test_forward_passes_match_the_table(overrides, passes):
         ("tests.helpers.own_rules:halved", [0.5, 0.5, 0.5, 1.0], {"mismatch/halved": 1}),
     ],
 )
-def test_weights_of_trained_tokens_match_table(mode, weights, metrics):
+def test_weights_of_trained_tokens_match_table(mode, weights, metrics, monkeypatch):
     """The fourth token is not selected, so its ratio, above every cap, is not used."""
     config = load_config([], [f"loss.engine_correction={mode}"])
     engine = torch.tensor([-1.0, -2.0, -3.0, -7.0])
@@ -62,10 +62,13 @@ def test_weights_of_trained_tokens_match_table(mode, weights, metrics):
         assert torch.equal(wanted, batch.selected) and not entropies
         return (engine + GAPS.log()) * wanted, None
 
-    trained = {"trained_tokens": lambda batch: batch.selected, "accelerator": SimpleNamespace(num_processes=1)}
+    compared = []
+    monkeypatch.setattr("d3s.passes.require_equal", lambda *arguments: compared.append(arguments))
+    trained = {"trained_tokens": lambda batch: batch.selected, "accelerator": None}
     actor = SimpleNamespace(config=config, compute_logprobs=compute_logprobs, **trained)
     assert add_logprobs(actor, batch, forward_passes(config, 0.5)) == pytest.approx(metrics)
     torch.testing.assert_close(batch.weights, torch.tensor(weights))
+    assert compared == [("loss.engine_correction", batch.weights, None)]
 
 
 def test_nothing_is_computed_without_a_trained_token():

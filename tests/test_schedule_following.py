@@ -28,7 +28,8 @@ def test_covering_number_measures_the_choice_made(share):
         return select(settings, REWARDS, eligible, number, generator, share)
 
     generator = seeded(3)
-    n = Schedule(settings).n_of(8, choose, generator)
+    agreed = []
+    n = Schedule(settings, agreed.append).n_of(8, choose, generator)
     assert torch.equal(generator.get_state(), seeded(3).get_state()) and n in (2, 4, 6)
     held = []
     for number in (n - 2, n):
@@ -36,7 +37,8 @@ def test_covering_number_measures_the_choice_made(share):
         advantages, kept = selection.advantages, selection.kept
         held.append((advantages[kept].square().sum() / advantages.square().sum()).item())
     assert held[1] >= 0.7 and (n == 2 or held[0] < 0.7)
-    assert Schedule(config()).n_of(6, choose, generator) == 6
+    assert Schedule(config(), agreed.append).n_of(6, choose, generator) == 6
+    assert agreed == [[str(n)]]  # ranks compare what a rule decides
 
 
 def test_covering_fraction_counts_trainable_tokens():

@@ -86,6 +86,8 @@ def test_unlike_ranks_are_named(tied_model, tmp_path):
     options += [f"schedule.follow={OWN}:UnlikeFollow", "selector.entropy_source=actor"]
     code, output = run([*arguments(tied_model, tmp_path / "follow"), *options], "ddp")
     assert code and differ.replace("data.order", "schedule.follow") in output
+    code, output = run([*arguments(tied_model, tmp_path / "weights"), f"selector.tokens={OWN}:unlike_weights"], "ddp")
+    assert code and differ.replace("data.order", "selector.tokens") in output
 
 
 def test_bfloat16_sums_gradients_in_float32(updated):

@@ -42,6 +42,10 @@ class UnlikeFollow:
         return 4, 1.0 if step and os.environ.get("RANK") == "1" else 0.6
 
 
+def unlike_weights(advantages):
+    return torch.ones_like(advantages).bool(), torch.full_like(advantages, 1.0 + int(os.environ.get("RANK", "0")))
+
+
 def nan_loss(logprobs, denominator):
     return (logprobs / denominator).sum() * float("nan"), {}
 
