@@ -27,7 +27,8 @@ def check_name(name: str) -> None:
     if (path / "config.json").is_file():
         return
     if name and path.exists():
-        raise UserError(f"{name}: got a directory without config.json, expected a model's directory")
+        trained = f", such as {path / 'model'}" if (path / "model" / "config.json").is_file() else ""  # a run
+        raise UserError(f"{name}: has no config.json, expected a model's directory{trained}")
     if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
         raise UserError(f"{name}: no such directory; expected a model's directory, a hub name org/name, or tiny:TASK")
     try:

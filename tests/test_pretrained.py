@@ -72,7 +72,8 @@ DAMAGED = {
                      "are not in the model of config.json .model.layers.1.input.*, ….; use the config.json"),
     "a bias of the head": (lambda p: edit_weights(p, lambda w: w.update({"lm_head.bias": torch.zeros(257)})),
                            r"1 tensors of the weight files are not in .* .lm_head.bias.;"),
-    "no configuration": (lambda p: (p / "config.json").unlink(), "got a directory without config.json"),
+    "no configuration": (lambda p: (p / "config.json").unlink(), "has no config.json, expected a model's directory$"),
+    "a run": (lambda p: shutil.copytree(p, p / "model") and (p / "config.json").unlink(), "such as .*/model/model$"),
 }  # fmt: skip
 
 

@@ -194,7 +194,7 @@ def test_dynamic_sampling_replaces_groups_of_equal_verdicts(tied_model, tmp_path
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4]), (0, [0, 5], [])])
+@pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4, 5]), (0, [0, 5], [])])
 def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved, tied_model, tmp_path):
     options = [*EVALUATED, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
     train(tied_model, tmp_path, overrides=options)

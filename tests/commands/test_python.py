@@ -69,7 +69,7 @@ def test_runs_and_evaluations_are_those_of_the_commands(tied_model, tmp_path, mo
     own["reward.functions"] = ["d3s.rewards.given:reward", ("boxed", 0.5)]
     assert flat(config) == flat(load_config(["method/d3s"], WORDS.split())) | own
 
-    with pytest.raises(d3s.UserError, match=r"runs/d3s-1: holds a run already; change train.output_dir"):
+    with pytest.raises(d3s.UserError, match=r"runs/d3s-1: holds a run already; .* change train.output_dir"):
         d3s.train(tied_model, PROBLEMS, output_dir=run.path, **STEP)
     evaluation = d3s.evaluate(run, PROBLEMS, k=[2], n=2)
     (result,) = evaluation.results
