@@ -104,8 +104,7 @@ def save_checkpoint(
     """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep` up to this step. Collective.
 
     Args:
-        same_weights: the run has a checkpoint of this step, whose weights and optimizer are kept if as many ranks wrote
-            it.
+        same_weights: the run has a checkpoint of this step; if as many ranks wrote it, its weights and optimizer stay.
 
     Raises: UserError on every rank if a rank cannot write; earlier checkpoints remain.
     """

@@ -215,7 +215,7 @@ def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, re
         return
     if isinstance(chosen, Tensor) and chosen.is_floating_point():  # CPUs of other kinds differ in the last bits
         values = chosen.float().flatten()
-        if len(values) > MANY:  # of tokens: a sum that other values change
+        if len(values) > MANY:  # of tokens: compared by one sum, which other values change
             values = (values.double() @ torch.arange(len(values), dtype=torch.float64).square().cos())[None].float()
         ranks = np.stack(all_gather_arrays(values.numpy(), accelerator))
         alike = bool((np.abs(ranks - ranks[0]) <= 1e-3 * np.abs(ranks).max()).all())

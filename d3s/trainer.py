@@ -196,9 +196,8 @@ class Trainer(StopSignals):
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             for problem in self.profiler.finish(self.state.step):
                 self.tracker.warn(problem, problem)
-            last = self.state.step == self.config.train.steps
-            self.state.evaluation_due = last or self._due(self.config.eval.every)
-            if self.config.checkpoint.every > 0 and (last or self._due(self.config.checkpoint.every)):
+            self.state.evaluation_due = self._due(self.config.eval.every) or self.state.step == self.config.train.steps
+            if self._due(self.config.checkpoint.every):
                 self._save()  # before the evaluation, which a resumed run makes if it does not end
         if not done:
             self._export()
@@ -388,7 +387,7 @@ class Trainer(StopSignals):
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
 
     def _due(self, every: int) -> bool:
-        return every > 0 and self.state.step % every == 0
+        return every > 0 and (self.state.step % every == 0 or self.state.step == self.config.train.steps)
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,8 @@ CLAIMS = (
     Claim("Responses of about 200 tokens: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "200 tokens"),
     # Written down when the results of all others were known: new seeds, as the claim with the part `long` has three.
     Claim("About 60 tokens again: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "60 tokens"),
-    # Written down when all others were known, but for two seeds of the claim above; one seed of the part `gemma` too.
+    # Written down when all others were known, but for two seeds of the claim above.
+    # One seed of the part `gemma` had shown a large difference.
     Claim("Gemma 3 270M, small steps: |A| x H beats random tokens", PAPER, PAPER_RANDOM, "steps", "gemma tokens"),
 )
 # Part -> steps, steps between evaluations, split, seeds

@@ -158,7 +158,7 @@ def _show_final(group: Group, key: str, form: str = "number") -> str:
 
 
 def _share_of(group: Group, values: Sequence[float]) -> str:
-    """How many seeds have a value, if not all and not none."""
+    """How many of the seeds have a value, where only some have one."""
     count, seeds = len(values), len(group.runs)
     return f" ({count} of {seeds} seeds)" if 0 < count < seeds else ""
 

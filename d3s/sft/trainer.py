@@ -98,7 +98,7 @@ class SftTrainer(StopSignals):
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
-            due = self.config.checkpoint.every > 0 and (done or self._due(self.config.checkpoint.every))
+            due = self._due(self.config.checkpoint.every)
             try:
                 if self.held_out and (done or self._due(self.config.eval.every)):
                     metrics["held_out/loss"] = self.held_out_loss()
@@ -144,7 +144,7 @@ class SftTrainer(StopSignals):
         return loss
 
     def _due(self, every: int) -> bool:
-        return every > 0 and self.state.step % every == 0
+        return every > 0 and (self.state.step % every == 0 or self.state.step == self.config.train.steps)
 
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; `state.position` counts the demonstrations taken."""
