@@ -13,7 +13,7 @@ NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling loss me
   $(patsubst %,tests/actor/test_%.py,actor lora) $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
 # Core modules whose tests need no engine.
 QUICK := $(foreach name,advantage collector downsampling loss metrics packing policy reward rules schedule selector,$(wildcard tests/test_$(name)*.py)) \
-  tests/test_passes.py tests/actor/test_tally.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
+  tests/test_passes.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
 RANKS := .venv/bin/torchrun --standalone --nproc_per_node 2
 TRAIN_DEMO := $(RANKS) train.py --config configs/tiny.yaml
 # Of every evaluation of the demos, which choose nothing by it.

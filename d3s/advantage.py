@@ -13,19 +13,13 @@ is what centered rewards of the group were divided by: rewards of parts of a res
 d3s/rewards/token_advantages.py. Advantages of responses that do not count become 0.
 """
 
-from __future__ import annotations
-
-import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from d3s.rules import Contract, Rule, tensor_problem
-
-if TYPE_CHECKING:  # pydantic may be missing
-    from d3s.config.schema import RewardConfig
+from d3s.rules import Contract, tensor_problem
 
 EPSILON = 1e-4  # added to the standard deviation, as TRL does
 
@@ -81,36 +75,6 @@ def equal_rewards(rewards: Tensor, counted: Tensor) -> Tensor:
     """Whether the counted rewards of a group are equal, bool [B, 1]."""
     first = rewards.gather(1, counted.int().argmax(1, keepdim=True))
     return ((rewards == first) | ~counted).all(1, keepdim=True)
-
-
-def compute_advantages(
-    settings: RewardConfig,
-    rewards: Tensor,
-    parts: dict[str, Tensor] | None = None,
-    counted: Tensor | None = None,
-    rule: Rule | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Apply the rule of reward.advantages to rewards [B, G]. Those that are not counted, bool [B, G], get 0.
-
-    Args:
-        rule: that of the settings, where it is known.
-
-    Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite where all rewards of a group are
-        equal, so that its spans get advantage 0.
-    Raises: UserError for rewards for which the rule is not defined.
-    """
-    counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
-    weights = settings.part_weights()
-    result = (rule or ADVANTAGE_RULES.rule(settings.advantages))(
-        rewards=rewards,
-        counted=counted,
-        parts={name: parts[name] for name in weights if name in (parts or {})},
-        weights=weights,
-    )
-    advantages, divisors = result if isinstance(result, tuple) else (result, None)
-    if divisors is not None:
-        divisors = divisors.masked_fill(equal_rewards(rewards, counted), math.inf)
-    return advantages.masked_fill(~counted, 0.0).to(torch.promote_types(rewards.dtype, torch.float32)), divisors
 
 
 def _problem(result: Any, rewards: Tensor, **_: Any) -> str | None:

@@ -29,6 +29,10 @@ from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
 
 EVERY_S = 60  # seconds between two lines of a long step
+OTHER_PROMPT = (
+    "rollout.strategy: got a response to another prompt than that of problem {}, sample {}; a strategy gives engine "
+    "and rollouts the numbers of `problems`, and a resumed run needs the data that it began with"
+)
 
 
 class Collector:
@@ -115,11 +119,7 @@ class Collector:
         def submit(rollout: Rollout) -> None:
             nonlocal done, shown
             if self.prompts.ids[rollout.problem : rollout.problem + 1] != [rollout.prompt_ids]:
-                raise UserError(
-                    f"rollout.strategy: got a response to another prompt than that of problem {rollout.problem}, "
-                    f"sample {rollout.sample}; a strategy gives engine and rollouts the numbers of `problems`, and a "
-                    "resumed run needs the data that it began with"
-                )
+                raise UserError(OTHER_PROMPT.format(rollout.problem, rollout.sample))
             problem = self.prompts.problems[rollout.problem]
             rollout.scored_ids = list(rollout.response_ids)
             rollout.text = opening_mark(self.prompts.texts[rollout.problem]) + self.decode(rollout.scored_ids)

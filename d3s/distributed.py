@@ -211,19 +211,19 @@ def require_equal(what: str, chosen: Tensor | list, accelerator: Accelerator, re
 
     Raises: UserError on all ranks.
     """
-    if accelerator.num_processes == 1:
-        return
+    if accelerator.num_processes > 1 and not _are_equal(chosen, accelerator):
+        raise UserError(f"{what}: ranks have different results; {remedy}")
+
+
+def _are_equal(chosen: Tensor | list, accelerator: Accelerator) -> bool:
     if isinstance(chosen, Tensor) and chosen.is_floating_point():  # CPUs of other kinds differ in the last bits
         values = chosen.float().flatten()
         if len(values) > MANY:  # of tokens: compared by one sum, which other values change
             values = (values.double() @ torch.arange(len(values), dtype=torch.float64).square().cos())[None].float()
         ranks = np.stack(all_gather_arrays(values.numpy(), accelerator))
-        alike = bool((np.abs(ranks - ranks[0]) <= 1e-3 * np.abs(ranks).max()).all())
-    else:
-        content = np.packbits(chosen.numpy()).tobytes() if isinstance(chosen, Tensor) else repr(chosen).encode()
-        alike = len(set(all_gather_objects([sha256(content).hexdigest()], accelerator))) == 1
-    if not alike:
-        raise UserError(f"{what}: ranks have different results; {remedy}")
+        return bool((np.abs(ranks - ranks[0]) <= 1e-3 * np.abs(ranks).max()).all())
+    content = np.packbits(chosen.numpy()).tobytes() if isinstance(chosen, Tensor) else repr(chosen).encode()
+    return len(set(all_gather_objects([sha256(content).hexdigest()], accelerator))) == 1
 
 
 def all_gather_arrays(array: np.ndarray, accelerator: Accelerator) -> list[np.ndarray]:

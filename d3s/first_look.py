@@ -89,20 +89,22 @@ class FirstResponses:
 
     def _problem(self) -> str | None:
         problems, texts, finished, answered = zip(*self._seen)
+        equal = len(set(texts)) == 1 and (self.temperature or len(set(problems)) > 1)
+        if any(finished) and any(answered) and not equal:
+            return None
+        return self._hint(texts[-1], not any(finished), not any(answered), bool(equal))
+
+    def _hint(self, text: str, cut: bool, unanswered: bool, equal: bool) -> str:
+        """What is wrong with all responses, of which this is one, and the option to set."""
         first = f"the first {FIRST} responses"
-        if len(set(texts)) == 1 and (self.temperature or len(set(problems)) > 1):
+        if equal:
             remedy = f"check {self.template}" + (f" and {self.temperature}" if self.temperature else "")
-            return f"{first} are equal, {short(texts[0])!r}; {remedy}"
-        unanswered = not any(answered)
-        if not any(finished):
+            return f"{first} are equal, {short(text)!r}; {remedy}"
+        if cut:
             without = " and have no answer" * unanswered
             return f"{first} are cut{without}; raise {self.limit}, or set {self.template} to the model's own prompt"
-        if unanswered:
-            found = f"{first} have no answer, the last ends in {short(texts[-1][-60:])!r}"
-            if not self.asked:
-                return (
-                    f"{found}; set {self.template} to a prompt that asks for \\boxed{{}}, or {self.extraction} lenient"
-                )
-            remedy = f"set {self.extraction} lenient, show the format by train_sft.py, or take a larger model"
-            return f"{found}, though the prompt asks for \\boxed{{}}; {remedy}"
-        return None
+        found = f"{first} have no answer, the last ends in {short(text[-60:])!r}"
+        if not self.asked:
+            return f"{found}; set {self.template} to a prompt that asks for \\boxed{{}}, or {self.extraction} lenient"
+        remedy = f"set {self.extraction} lenient, show the format by train_sft.py, or take a larger model"
+        return f"{found}, though the prompt asks for \\boxed{{}}; {remedy}"

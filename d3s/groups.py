@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,13 +16,15 @@ MAX_ROUNDS = 3  # of dynamic sampling beyond the first: a data set that has beco
 Span = tuple[int, int, float]  # start and end as characters of the response, and the value of this part
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome:
     """The reward of a response, and what it consists of."""
 
     reward: float  # the weighted sum of the functions' values, plus the length term
     verdict: float  # the value of the first function
     parts: dict[str, float]  # with several functions the value of each by name; NAME/PART of each Scored.parts
     spans: dict[str, list[Span]]  # rewards of parts of the text by function, if it has any, times its weight
+    values: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # the Scored of each function
 
 
 @dataclass
@@ -123,14 +125,12 @@ def add_counts(counters: Iterable[Counter[str]]) -> Counter[str]:
     return total
 
 
-def collect_groups(collect: Callable[[int], RolloutGroups], count: int, dynamic_sampling: bool) -> RolloutGroups:
-    """Collect `count` groups; with dynamic sampling, more of them until enough groups have a signal."""
-    groups = collect(count)
-    if dynamic_sampling:
-        for _ in range(MAX_ROUNDS):
-            if int(groups.has_signal().sum()) >= count:
-                break
-            groups = groups + collect(count)
-        signal_first = (~groups.has_signal()).int().argsort(stable=True)
-        groups = groups.take(signal_first[:count].tolist())
-    return groups
+def resample(groups: RolloutGroups, collect: Callable[[int], RolloutGroups]) -> RolloutGroups:
+    """Dynamic sampling: collect as many groups again until enough have a signal, and return those first."""
+    count = len(groups.problems)
+    for _ in range(MAX_ROUNDS):
+        if int(groups.has_signal().sum()) >= count:
+            break
+        groups = groups + collect(count)
+    signal_first = (~groups.has_signal()).int().argsort(stable=True)
+    return groups.take(signal_first[:count].tolist())

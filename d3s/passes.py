@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,9 @@ from d3s.schedule import follow_has, schedule_bounds
 from d3s.selector import TOKEN_RULES, ranks_by_reference
 
 if TYPE_CHECKING:  # pydantic may be missing
+    from accelerate import Accelerator
+    from torch import Tensor
+
     from d3s.actor.actor import Actor
     from d3s.config.schema import Config
 
@@ -32,12 +34,7 @@ class Passes:
 
 
 def forward_passes(config: Config, k: float) -> Passes:
-    """The forward passes of a step with this K, see planned_passes."""
-    return planned_passes(config)(k)
-
-
-def planned_passes(config: Config) -> Callable[[float], Passes]:
-    """K of a step -> the forward passes that it needs. The trainer runs them; the dry run prints them.
+    """The forward passes of a step with this K: the same ones for every K below 1.
 
     A step with a single update defines pi_old by its own forward pass, and needs none before it.
     """
@@ -46,24 +43,18 @@ def planned_passes(config: Config) -> Callable[[float], Passes]:
     several_updates = optim.num_minibatches * optim.num_iterations > 1
     decides_k = follow_has(config, "k_of") and len(set(schedule_bounds(config)[1])) == 2  # by the entropies
     ranks_by_entropies = "entropies" in TOKEN_RULES.rule(selector.tokens).takes
-    reads_ranks = ranks_by_reference(selector.tokens)
     reads_logprobs = correction.name != "none" or (several_updates and loss.old_logprobs == "actor")
-    reference = reads_reference(loss.kind, loss.beta)
-
-    def of_step(k: float) -> Passes:
-        entropies = selector.entropy_source == "actor" and (decides_k or (k < 1 and ranks_by_entropies))
-        ranking = reads_ranks and (decides_k or k < 1)
-        return Passes(
-            kept_rollouts=entropies,
-            selected_tokens=reads_logprobs and not entropies,
-            reference=reference and not ranking,
-            ranking_reference=ranking,
-            several_updates=several_updates,
-            full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
-            correction=correction,
-        )
-
-    return of_step
+    entropies = selector.entropy_source == "actor" and (decides_k or (k < 1 and ranks_by_entropies))
+    ranking = ranks_by_reference(selector.tokens) and (decides_k or k < 1)
+    return Passes(
+        kept_rollouts=entropies,
+        selected_tokens=reads_logprobs and not entropies,
+        reference=reads_reference(loss.kind, loss.beta) and not ranking,
+        ranking_reference=ranking,
+        several_updates=several_updates,
+        full_rollouts=reads_sequences(kind) and (several_updates or loss.old_logprobs == "engine"),
+        correction=correction,
+    )
 
 
 def add_ranks(actor: Actor, batch: Batch, passes: Passes) -> None:
@@ -82,7 +73,7 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]
     loss, trained = actor.config.loss, actor.trained_tokens(batch)
     if not trained.any():
         return {}
-    correction, metrics = passes.correction, {}
+    correction = passes.correction
     read = batch.rollouts_with(trained) if "sequence_ids" in correction.takes else trained
     if passes.selected_tokens:
         wanted = batch.rollouts_with(trained) if passes.full_rollouts else read
@@ -91,15 +82,20 @@ def add_logprobs(actor: Actor, batch: Batch, passes: Passes) -> dict[str, float]
         batch.old_logprobs = batch.rollout_logprobs
     elif passes.several_updates:
         batch.old_logprobs = batch.actor_logprobs
-    if correction.name != "none":
-        index = read.nonzero()[:, 0]
-        weights, metrics = correction(
-            log_ratios=batch.actor_logprobs[index] - batch.rollout_logprobs[index],
-            sequence_ids=batch.sequence_ids[index],
-            counted=batch.trainable[index],
-        )
-        batch.weigh(index, weights)
-        require_equal("loss.engine_correction", batch.weights, actor.accelerator)
+    metrics = {} if correction.name == "none" else _correct(batch, correction, read, actor.accelerator)
     if passes.reference:
         batch.ref_logprobs, _ = actor.compute_logprobs(batch, reference=True, wanted=trained)
+    return metrics
+
+
+def _correct(batch: Batch, correction: Rule, read: Tensor, accelerator: Accelerator) -> dict[str, float]:
+    """Weigh the tokens that the correction reads, bool [T]. Returns its metrics."""
+    index = read.nonzero()[:, 0]
+    weights, metrics = correction(
+        log_ratios=batch.actor_logprobs[index] - batch.rollout_logprobs[index],
+        sequence_ids=batch.sequence_ids[index],
+        counted=batch.trainable[index],
+    )
+    batch.weigh(index, weights)
+    require_equal("loss.engine_correction", batch.weights, accelerator)
     return {f"mismatch/{name}": value for name, value in metrics.items()}

@@ -23,6 +23,7 @@ from d3s.pretrained import attention_only, load_model, read_config
 # Logits per chunk: 64 MB in float32 on a CPU, 0.5 GB on a GPU. The latter is 880 rows of a vocabulary of 150,000; with
 # far fewer rows, reading the weight would dominate the matrix product.
 CHUNK_ELEMENTS = {"cpu": 2**24, "cuda": 2**27}
+NO_KERNEL = "model.name: got attention with sinks or capped scores, expected plain attention; use another model"
 FLASH_DEVICES = ("cuda",)  # where the variable-length flash kernel runs
 WINDOWED = ("gemma3_text", "mistral", "qwen2", "qwen3")  # model types whose layers tell packed_attention their window
 
@@ -80,6 +81,16 @@ def varlen_attn(*tensors: Tensor | int, **options: Any) -> Tensor:
     return varlen.varlen_attn(*tensors, **options)
 
 
+def _flash_attention(query: Tensor, key: Tensor, value: Tensor, layout: Layout, window: int, **options: Any) -> Tensor:
+    """packed_attention by the variable-length kernel. window: 0 for all tokens before."""
+    q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
+    if layout.pad is not None:
+        q, k, v = (x.index_select(0, layout.pad) for x in (q, k, v))
+    ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
+    out = varlen_attn(q, k, v, *ends, window_size=(window - 1, 0), **options)  # -1: all
+    return (out if layout.unpad is None else out.index_select(0, layout.unpad))[None]
+
+
 def packed_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, layout: Layout, **options
 ) -> tuple[Tensor, None]:
@@ -94,19 +105,12 @@ def packed_attention(
     for this operation alone; causal attention does not see padding on the right, so no mask is needed.
     """
     if options.get("softcap") or options.get("s_aux") is not None:
-        raise UserError(
-            "model.name: got attention with sinks or capped scores, expected plain attention; use another model"
-        )
+        raise UserError(NO_KERNEL)
     scale, window = options.get("scaling"), options.get("sliding_window")
     window = window if window and window < layout.longest else 0
     grouped = query.shape[1] != key.shape[1]
     if layout.flash:
-        q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
-        if layout.pad is not None:
-            q, k, v = (x.index_select(0, layout.pad) for x in (q, k, v))
-        ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
-        out = varlen_attn(q, k, v, *ends, window_size=(window - 1, 0), scale=scale, enable_gqa=grouped)  # -1: all
-        return (out if layout.unpad is None else out.index_select(0, layout.unpad))[None], None
+        return _flash_attention(query, key, value, layout, window, scale=scale, enable_gqa=grouped), None
 
     def as_rows(x: Tensor) -> Tensor:  # [1, heads, L, dim] -> [S, heads, longest, dim]
         rows = x[0].index_select(1, layout.pad.flatten())
@@ -334,6 +338,10 @@ class Policy(nn.Module):
         head.__class__ = SelectedRowHead
         head.exact, head.cap = head_dtype == "float32", getattr(config, "final_logit_softcapping", None)
         head.scale = logit_scale(config)
+        self._layers = decoder_layers(self.lm)
+        for layer in self._layers:  # some apply dropout themselves
+            for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
+                setattr(layer, name, 0.0)
         if gradient_checkpointing:
             if not self.lm.supports_gradient_checkpointing:
                 raise UserError(
@@ -341,7 +349,7 @@ class Policy(nn.Module):
                 )
             self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             if gradient_checkpointing is not True:
-                for layer in decoder_layers(self.lm)[gradient_checkpointing:]:
+                for layer in self._layers[gradient_checkpointing:]:
                     layer.gradient_checkpointing = False
         if compiled:
             compile_layers(self.lm)
@@ -353,10 +361,8 @@ class Policy(nn.Module):
         """Switch gradient checkpointing to `mode`; all modules stay in evaluation mode."""
         super().train(False)
         self.training = mode
-        for layer in decoder_layers(self.lm):
+        for layer in self._layers:
             layer.training = mode and layer.gradient_checkpointing
-            for name in [name for name, value in vars(layer).items() if "drop" in name and type(value) is float]:
-                setattr(layer, name, 0.0)  # some layers apply dropout themselves
         return self
 
     def accumulate_in_place(self) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,9 @@ def text_decoder(tokenizer: Any, ends: Iterable[int]) -> Decode:
         ends: tokens that end a response. Those by which the tokenizer ends and pads sequences are left out too.
     """
     hidden = {*ends, getattr(tokenizer, "eos_token_id", None), getattr(tokenizer, "pad_token_id", None)}
+    return partial(_decode, tokenizer, hidden)
 
-    def decode(ids: Sequence[int]) -> str:
-        # an array: of a list transformers checks every element
-        return tokenizer.decode(np.asarray([i for i in ids if i not in hidden], int), skip_special_tokens=False)
 
-    return decode
+def _decode(tokenizer: Any, hidden: set[int | None], ids: Sequence[int]) -> str:
+    # an array: of a list transformers checks every element
+    return tokenizer.decode(np.asarray([i for i in ids if i not in hidden], int), skip_special_tokens=False)

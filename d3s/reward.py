@@ -28,7 +28,7 @@ from d3s.common import UserError, shown
 from d3s.config.schema import LENGTH, VERIFIER, RewardConfig
 from d3s.data.problems import Problem
 from d3s.distributed import all_gather_objects
-from d3s.groups import Outcome, Span
+from d3s.groups import Outcome
 from d3s.gym.scores import Correctness
 from d3s.rewards.judge import Judge, RewardContract
 from d3s.rewards.scored import Scored
@@ -105,19 +105,13 @@ class RewardFunction:
         pending = {name: judge.submit(response, answer, row) for name, judge in self._judges.items() if judge.alone}
 
         def outcome(grouped: bool = False) -> Outcome:
-            scored = {}
+            values = {}
             for name, judge in self._judges.items():
                 if judge.alone:
-                    scored[name] = pending[name].result()
+                    values[name] = pending[name].result()
                 else:
-                    scored[name] = Scored(0.0) if grouped else judge.submit(response, answer, row).result()
-            reward, parts, spans = 0.0, {}, {}
-            for name, value in scored.items():
-                reward += self._weights[name] * value.total
-                parts |= {name: value.total} if self._is_split else {}
-                parts |= {f"{name}/{part}": number for part, number in value.parts.items()}
-                spans |= self._spans(name, value)
-            return Outcome(reward, scored[self._first].total, parts, spans)
+                    values[name] = Scored(0.0) if grouped else judge.submit(response, answer, row).result()
+            return self._outcome(values)
 
         return outcome
 
@@ -129,29 +123,29 @@ class RewardFunction:
         Args:
             lengths: tokens of each response.
         """
+        values = [outcome.values for outcome in outcomes]
         for name, judge in self._judges.items():
-            for i, value in enumerate(judge.score_group(responses, answer, row) or ()):
-                before, total = outcomes[i], value.total
-                change = total - (before.verdict if name == self._first else before.parts[name])
-                parts = before.parts | ({name: total} if self._is_split else {})
-                outcomes[i] = Outcome(
-                    reward=before.reward + self._weights[name] * change,
-                    verdict=total if name == self._first else before.verdict,
-                    parts=parts | {f"{name}/{part}": number for part, number in value.parts.items()},
-                    spans={key: of for key, of in before.spans.items() if key != name} | self._spans(name, value),
-                )
-        if self._length:
-            right = [outcome.verdict == 1 for outcome in outcomes]
-            terms = self._length(lengths=lengths, right=right, limit=self._max_length)
-            for i, (before, term) in enumerate(zip(outcomes, terms, strict=True)):
-                parts = before.parts | ({LENGTH: term} if self._is_split else {})
-                outcomes[i] = Outcome(before.reward + term, before.verdict, parts, before.spans)
-        return outcomes
+            if of_group := judge.score_group(responses, answer, row):
+                values = [before | {name: value} for before, value in zip(values, of_group)]
+        if not self._length:
+            return list(map(self._outcome, values))
+        right = [of[self._first].total == 1 for of in values]
+        terms = self._length(lengths=lengths, right=right, limit=self._max_length)
+        return list(map(self._outcome, values, terms))
 
-    def _spans(self, name: str, value: Scored) -> dict[str, list[Span]]:
-        """The spans of a function's value, weighted, by its name; none if there are none."""
-        spans = [(start, end, self._weights[name] * number) for start, end, number in value.spans]
-        return {name: spans} if spans else {}
+    def _outcome(self, values: dict[str, Scored], term: float | None = None) -> Outcome:
+        """The outcome of a response with these values of the functions and this term for its length, if any."""
+        reward, parts, spans = 0.0, {}, {}
+        for name, value in values.items():
+            weight = self._weights[name]
+            reward += weight * value.total
+            parts |= {name: value.total} if self._is_split else {}
+            parts |= {f"{name}/{part}": number for part, number in value.parts.items()}
+            spans |= {name: [(*ends, weight * number) for *ends, number in value.spans]} if value.spans else {}
+        if term is not None:
+            reward += term
+            parts |= {LENGTH: term} if self._is_split else {}
+        return Outcome(reward, values[self._first].total, parts, spans, values)
 
     def score_functions(self) -> dict[str, ScoreFunction]:
         """Each function alone by the label of its rule, unweighted and without the other terms, for evaluations."""

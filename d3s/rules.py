@@ -177,8 +177,10 @@ class Rule:
     def __call__(self, **arguments: Any) -> Any:
         """Call the function. Raises UserError if a function or an option of the user's own makes it fail."""
         taken = {name: value for name, value in arguments.items() if name in self.takes}
-        if not (self.own or self.options):
-            return self.function(**taken)
+        return self._checked(taken, arguments) if self.own or self.options else self.function(**taken)
+
+    def _checked(self, taken: dict[str, Any], arguments: dict[str, Any]) -> Any:
+        """Call it with `taken` of the arguments, and check what it returns."""
         contract, about = self.contract, partial(self.contract.about, **arguments)
         if self.own:
             taken = {name: _copy(value) for name, value in taken.items()}
@@ -194,9 +196,8 @@ class RuleObject:
     def __init__(self, rule: Rule, arguments: Mapping[str, Any]) -> None:
         self.option, self.name, self._object = rule.contract.option, rule.name, rule(**arguments)
         self.per_rank = rule.contract.per_rank
-        self._methods: dict[str, Callable[..., Any]] = {}
+        self._methods = dict.fromkeys(rule.contract.methods, _nothing)
         for name, (takes, problem) in rule.contract.methods.items():
-            self._methods[name] = lambda **_: None
             if self.has(name):
                 contract = Contract(self.option, {}, takes, partial(problem, **arguments), rule.contract.about)
                 self._methods[name] = Rule(contract, f"{rule.name}.{name}", getattr(self._object, name), rule.own, {})
@@ -220,6 +221,10 @@ class RuleObject:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what state_dict returned."""
         _guarded(self.option, f"{self.name}.load_state_dict", partial(self._object.load_state_dict, state))
+
+
+def _nothing(**_: Any) -> None:
+    """A method that a class lacks."""
 
 
 def through_file(state: dict[str, Any], rule: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from d3s.common import UserError
@@ -113,8 +114,9 @@ def downsampling_schedule(
 def planned_curve(config: Config) -> Callable[[float], tuple[int, float]]:
     """The planned schedule, progress -> (N, K)."""
     s, g = config.schedule, config.rollout.num_generations
-    shapes = N_SHAPE_RULES.rule(s.n_shape), K_SHAPE_RULES.rule(s.k_shape)
-    return lambda p: downsampling_schedule(p, s.n_init or g, s.n_final or g, s.k_init, s.k_final, *shapes)
+    shapes = {"n_shape": N_SHAPE_RULES.rule(s.n_shape), "k_shape": K_SHAPE_RULES.rule(s.k_shape)}
+    ends = {"n_init": s.n_init or g, "n_final": s.n_final or g, "k_init": s.k_init, "k_final": s.k_final}
+    return partial(downsampling_schedule, **ends, **shapes)
 
 
 def schedule_bounds(config: Config) -> tuple[tuple[int, int], tuple[float, float]]:

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from d3s.advantage import ADVANTAGE_RULES, compute_advantages
+from d3s.advantage import ADVANTAGE_RULES, equal_rewards
 from d3s.packing import Batch
 from d3s.rules import Contract, Value, tensor_problem
 
@@ -266,31 +266,42 @@ class Selector:
     """Applies the rules of reward.advantages and selector, which it loads once."""
 
     def __init__(self, settings: SelectorConfig, reward: RewardConfig) -> None:
-        self.settings, self.reward = settings, reward
+        self.settings = settings
         self.rollout_rule, self.token_rule = ROLLOUT_RULES.rule(settings.rollouts), TOKEN_RULES.rule(settings.tokens)
-        self.advantage_rule = ADVANTAGE_RULES.rule(reward.advantages)
+        self.advantage_rule, self.weights = ADVANTAGE_RULES.rule(reward.advantages), reward.part_weights()
 
     def advantages(self, groups: RolloutGroups, counted: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """See compute_advantages."""
-        return compute_advantages(self.reward, groups.rewards, groups.parts, counted, self.advantage_rule)
+        """Apply the rule of reward.advantages. Rewards that are not counted, bool [B, G], get 0.
+
+        Returns: advantages [B, G]; divisors [B, 1] if the rule has them, infinite where all rewards of a group are
+            equal, so that its spans get advantage 0.
+        Raises: UserError for rewards for which the rule is not defined.
+        """
+        rewards = groups.rewards
+        counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
+        parts = {name: groups.parts[name] for name in self.weights if name in groups.parts}
+        result = self.advantage_rule(rewards=rewards, counted=counted, parts=parts, weights=self.weights)
+        advantages, divisors = result if isinstance(result, tuple) else (result, None)
+        if divisors is not None:
+            divisors = divisors.masked_fill(equal_rewards(rewards, counted), math.inf)
+        return advantages.masked_fill(~counted, 0.0).to(torch.promote_types(rewards.dtype, torch.float32)), divisors
 
     def rollouts(
         self,
         groups: RolloutGroups,
+        of_all: tuple[Tensor, Tensor | None],
         eligible: Tensor,
         cross_share: float,
         n: int,
         generator: torch.Generator,
-        known: tuple[Tensor, Tensor | None] | None = None,
     ) -> Selection:
         """Choose the rollouts to train by their advantages.
 
         Args:
+            of_all: what `advantages` gives for the groups.
             eligible: bool [B, G]; others are never selected, do not count toward n, and get advantage 0.
-            known: what `advantages` gives for the groups, where several n are tried.
         """
-        rewards = groups.rewards
-        all_advantages, divisors = known or self.advantages(groups)
+        rewards, (all_advantages, divisors) = groups.rewards, of_all
         advantages, after = all_advantages, self.settings.normalize == "after"
         kept = self.rollout_rule(
             advantages=rewards if after else advantages,

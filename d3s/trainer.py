@@ -41,10 +41,10 @@ from d3s.evaluation.files import Sample
 from d3s.evaluation.sampling import Request, look_at
 from d3s.first_look import engine_line, prompt_lines
 from d3s.fitting import fit_recomputation
-from d3s.groups import RolloutGroups, add_counts, collect_groups
+from d3s.groups import RolloutGroups, add_counts, resample
 from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
 from d3s.packing import Batch
-from d3s.passes import add_logprobs, add_ranks, planned_passes
+from d3s.passes import add_logprobs, add_ranks, forward_passes
 from d3s.pretrained import load_pretrained
 from d3s.reference import open_reference, require_use
 from d3s.reward import RewardError, RewardFunction
@@ -110,7 +110,8 @@ class Trainer(StopSignals):
         self.schedule = Schedule(config, partial(require_equal, "schedule.follow", accelerator=self.accelerator))
         self.order = build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
-        self.selector, self.passes = Selector(config.selector, config.reward), planned_passes(config)
+        self.selector = Selector(config.selector, config.reward)
+        self.passes = {below_1: forward_passes(config, 1 - below_1) for below_1 in (True, False)}
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         sized = config.updated(data={"max_prompt_length": longest})
@@ -230,7 +231,7 @@ class Trainer(StopSignals):
 
         n, k = self.schedule.at(step)  # 1. schedule: rollouts kept per problem, fraction of their tokens
         cross_share = self.schedule.cross_share()
-        passes = self.passes(k)
+        passes = self.passes[k < 1]
 
         groups = self.collect()  # 2. generate; 3. reward each response meanwhile
         eligible = groups.finished if config.loss.overlong_filtering else torch.ones_like(groups.finished)
@@ -239,7 +240,7 @@ class Trainer(StopSignals):
         with self._timed("exchange"):  # 4. advantage; 5. select rollouts
             advantages = self.selector.advantages(groups)
             require_equal("reward.advantages", advantages[0], self.accelerator)
-            choose = partial(self.selector.rollouts, groups, eligible, cross_share, known=advantages)
+            choose = partial(self.selector.rollouts, groups, advantages, eligible, cross_share)
             n = self.schedule.n_of(n, choose, generator)  # as planned, unless schedule.follow decides
             selection = choose(n, generator)
             require_equal("selector.rollouts", selection.kept, self.accelerator)
@@ -274,8 +275,9 @@ class Trainer(StopSignals):
         """Sample and reward responses to the next problems, then let the engine sleep."""
         with self._timed("generate"):
             try:
-                count, dynamic = self.config.train.prompts_per_step, self.config.rollout.dynamic_sampling
-                groups = collect_groups(self._collect_next, count, dynamic)
+                groups = self._collect_next(self.config.train.prompts_per_step)
+                if self.config.rollout.dynamic_sampling:
+                    groups = resample(groups, self._collect_next)
                 self.memory["memory/generate_gb"] = memory_gb()
             finally:
                 self.engine.sleep()
@@ -300,11 +302,7 @@ class Trainer(StopSignals):
             try:
                 steps = self.actor.update(batch, rate, generator)
             except NonFiniteError as error:
-                saved = ""
-                if state.step:
-                    self._save()
-                    saved = f"the weights before that update are saved in {self.run / 'checkpoints'}; "
-                raise UserError(f"step {state.step + 1}: {error}; {saved}{NON_FINITE_ADVICE}") from error
+                raise UserError(f"step {state.step + 1}: {error}; {self._save_before()}{NON_FINITE_ADVICE}") from error
             self.memory["memory/update_gb"] = memory_gb()
             if problem := self.actor.micro_batches.problem():
                 self.tracker.warn(problem, problem)
@@ -314,6 +312,13 @@ class Trainer(StopSignals):
             tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
             flops = self.throughput.update(steps, groups, self.prompts.ids)
         return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
+
+    def _save_before(self) -> str:
+        """Save the finished steps, if there are any, and say so."""
+        if not self.state.step:
+            return ""
+        self._save()
+        return f"the weights before that update are saved in {self.run / 'checkpoints'}; "
 
     def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
         """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""

@@ -82,12 +82,11 @@ for row in [*mixed[:2], *same[:1]]:
 # rollout is kept.
 
 # %%
-from d3s.advantage import compute_advantages
 from d3s.selector import select_rollouts
 
 n, k = run.schedule.at(0)
 generator = torch.Generator().manual_seed(0)  # equal advantages are drawn at random
-advantages, _ = compute_advantages(config.reward, groups.rewards)
+advantages, _ = run.selector.advantages(groups)
 kept = select_rollouts(advantages, keep=n, generator=generator)
 
 print(f"N = {n}: {int(kept.sum())} of {kept.numel()} rollouts are kept")

@@ -90,7 +90,7 @@ OF_OPTIMIZER_STEP = {
     ("_local_scalar_dense", "actor/actor.Actor._optimizer_step"): 1,
     ("_local_scalar_dense", "actor/copies.Copies.step"): 1,
     ("copy to the host", "actor/copies.Copies.step"): 1,  # not on a real device: clipping asks C++ for the device
-    ("copy to the host", "actor/tally.Tally.gathered"): 1,
+    ("copy to the host", "actor/micro_batches.Tally.gathered"): 1,
 }
 
 

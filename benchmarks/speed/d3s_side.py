@@ -26,7 +26,7 @@ from d3s.distributed import start_accelerator
 from d3s.groups import Rollout, RolloutGroups
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
-from d3s.passes import add_logprobs, planned_passes
+from d3s.passes import add_logprobs, forward_passes
 from d3s.selector import Selector
 
 
@@ -65,7 +65,7 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float, *options: str) -> None
     config = make_config(work, "selected" if k < 1 or options else "sequence", *options)
     actor, groups = make_actor(folder, config), as_groups(work, work["group"])
     selector, generator = Selector(config.selector, config.reward), torch.Generator().manual_seed(0)
-    passes = planned_passes(config)(k)
+    passes = forward_passes(config, k)
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)

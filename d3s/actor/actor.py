@@ -21,9 +21,8 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from d3s.actor.lora import attach_adapter, merged_weights
-from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError
+from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError, Tally
 from d3s.actor.state import full_weights
-from d3s.actor.tally import Tally
 from d3s.actor.zero3 import Shards, choose_placement
 from d3s.common import UserError
 from d3s.distributed import require_equal
@@ -46,6 +45,9 @@ if TYPE_CHECKING:  # pydantic may be missing
 
 
 NON_FINITE_ADVICE = "a lower optim.learning_rate or optim.max_grad_norm may help"
+OPTIMIZER_MEMORY = (
+    "out of memory in the optimizer step itself, which smaller micro-batches do not change; see docs/running.md#memory"
+)
 
 
 class NonFiniteError(Exception):
@@ -178,16 +180,9 @@ class Actor:
                 except (SequenceMemoryError, NonFiniteError) as error:
                     if not steps:
                         raise
-                    remedy = f"; {NON_FINITE_ADVICE}" if isinstance(error, NonFiniteError) else ""
-                    raise UserError(
-                        f"optimizer step {len(steps) + 1} of a training step failed after others changed the weights, "
-                        f"which are not saved: {error}{remedy}; then continue with --resume auto"
-                    ) from error
+                    raise _half_a_step(error, len(steps)) from error
                 except torch.OutOfMemoryError as error:
-                    raise UserError(
-                        "out of memory in the optimizer step itself, which smaller micro-batches do not change; see "
-                        "docs/running.md#memory"
-                    ) from error
+                    raise UserError(OPTIMIZER_MEMORY) from error
         return steps
 
     def trained_tokens(self, batch: Batch) -> Tensor:
@@ -291,13 +286,7 @@ class Actor:
             epsilon_high=config.epsilon_high,
             denominator=denominator,
         )
-        names = sorted(f"Largest {name}" if isinstance(x, Largest) else name for name, x in statistics.items())
-        self._statistics = names if self._statistics is None else self._statistics
-        if names != self._statistics:
-            raise UserError(
-                f"loss.kind: {self.loss.name} returned the statistics {names}, expected {self._statistics}, those of "
-                "its first call; return the same from every call"
-            )
+        self._require_same(statistics)
         stats: Stats = {
             ("policy/" if k in ("clip_low", "clip_high") else "loss/") + k: v for k, v in statistics.items()
         }
@@ -333,8 +322,27 @@ class Actor:
         """Load what `save` wrote from `saved_by` ranks, on any number of ranks. Collective."""
         self.placement.load(folder, saved_by)
 
+    def _require_same(self, statistics: Stats) -> None:
+        """Raise UserError for other statistics of a loss than those of its first call."""
+        names = sorted(f"Largest {name}" if isinstance(x, Largest) else name for name, x in statistics.items())
+        self._statistics = names if self._statistics is None else self._statistics
+        if names != self._statistics:
+            raise UserError(
+                f"loss.kind: {self.loss.name} returned the statistics {names}, expected {self._statistics}, those of "
+                "its first call; return the same from every call"
+            )
+
     def _require_finite(self, name: str, value: float) -> None:
         """Raise NonFiniteError for a value that is the same on all ranks, so that no rank waits for another."""
         if not math.isfinite(value):
             self.optimizer.zero_grad()
             raise NonFiniteError(f"the {name} is {value}")
+
+
+def _half_a_step(error: Exception, made: int) -> UserError:
+    """What is wrong after `made` optimizer steps of a training step, when the next one fails."""
+    remedy = f"; {NON_FINITE_ADVICE}" if isinstance(error, NonFiniteError) else ""
+    return UserError(
+        f"optimizer step {made + 1} of a training step failed after others changed the weights, which are not saved: "
+        f"{error}{remedy}; then continue with --resume auto"
+    )

@@ -1,13 +1,16 @@
-"""Run a pass micro-batch by micro-batch; where memory runs out, begin the pass again with smaller ones."""
+"""Run a pass micro-batch by micro-batch; where memory runs out, begin it again with smaller ones. Add up statistics."""
 
 import gc
+import math
 from collections.abc import Callable
 
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from d3s.common import UserError
 from d3s.distributed import heartbeat
+from d3s.loss import Largest, Stats
 from d3s.packing import Batch, MicroBatch, dummy_micro_batch, pack, packed_tokens, padded_tokens, split_by_tokens
 
 Work = Callable[[MicroBatch, bool], None]
@@ -67,22 +70,33 @@ class MicroBatches:
             if fits if self.zero3 else self._fits_everywhere(fits):
                 return sum(padded or (packed_tokens(batch, group, lengths) for group in groups))
             largest = max(padded or (sum(lengths[i] for i in group) for group in groups))
-            smaller = min(self.max_tokens, largest) // 2 if any(len(group) > 1 for group in groups) else 0
-            advice = (
-                f"train.max_tokens_per_microbatch: {self.max_tokens} tokens do not fit into the memory of rank "
-                f"{self.accelerator.process_index}; set it to {smaller}"
-                if smaller
-                else f"out of memory in passes of one sequence, of at most {largest:,} tokens; set "
-                "model.gradient_checkpointing: true, or see docs/running.md#memory"
-            )
-            if self.zero3:
-                raise UserError(f"{advice}, and continue with --resume auto")
-            forget()
-            gc.collect()
-            torch.cuda.empty_cache()
-            if not smaller:
-                raise SequenceMemoryError(advice)
-            self.max_tokens = smaller
+            self._halve(largest, any(len(group) > 1 for group in groups), forget)
+
+    def _halve(self, largest: int, divisible: bool, forget: Callable[[], None]) -> None:
+        """Free the memory of a pass that did not fit, and halve its micro-batches.
+
+        Args:
+            largest: tokens of its largest micro-batch.
+            divisible: whether any micro-batch has several sequences.
+
+        Raises: see run.
+        """
+        smaller = min(self.max_tokens, largest) // 2 if divisible else 0
+        advice = (
+            f"train.max_tokens_per_microbatch: {self.max_tokens} tokens do not fit into the memory of rank "
+            f"{self.accelerator.process_index}; set it to {smaller}"
+            if smaller
+            else f"out of memory in passes of one sequence, of at most {largest:,} tokens; set "
+            "model.gradient_checkpointing: true, or see docs/running.md#memory"
+        )
+        if self.zero3:
+            raise UserError(f"{advice}, and continue with --resume auto")
+        forget()
+        gc.collect()
+        torch.cuda.empty_cache()
+        if not smaller:
+            raise SequenceMemoryError(advice)
+        self.max_tokens = smaller
 
     def _run_once(self, work: Work, batch: Batch, splits: list[list[list[int]]], lengths: list[int]) -> bool:
         """Run the pass, up to the micro-batch for which memory runs out. Returns whether all of them fit."""
@@ -101,3 +115,31 @@ class MicroBatches:
     def _fits_everywhere(self, fits: bool) -> bool:
         failures = torch.full((), float(not fits), device=self.accelerator.device)
         return self.accelerator.reduce(failures, "sum").item() == 0
+
+
+class Tally:
+    """Sums and maxima over the micro-batches of an optimizer step, kept on the device until its end."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.largest: dict[str, Tensor] = {}
+
+    def add(self, stats: Stats) -> None:
+        """Add a micro-batch's statistics; every micro-batch has the same names."""
+        for name, value in stats.items():
+            if isinstance(value, Largest):
+                values = value.values.detach().float().flatten()
+                largest = self.largest.get(name, values.new_full((), -math.inf))
+                self.largest[name] = torch.cat([values, largest[None]]).max()
+            else:
+                self.sums[name] = self.sums.get(name, 0.0) + value.detach().float().sum()
+
+    def gathered(self, accelerator: Accelerator) -> dict[str, float | Largest]:
+        """Reduce over all ranks, with one copy from the device. Collective."""
+        sums, largest = sorted(self.sums), sorted(self.largest)  # a rule may return its names in any order
+        values = torch.stack([self.sums[name] for name in sums] + [self.largest[name] for name in largest])
+        gathered = accelerator.gather(values.to(accelerator.device)[None]).cpu()  # [ranks, names]
+        added, highest = gathered.split([len(sums), len(largest)], dim=1)
+        return dict(zip(sums, added.sum(0).tolist())) | {
+            name: Largest(value) for name, value in zip(largest, highest.amax(0))
+        }

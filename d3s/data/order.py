@@ -45,6 +45,9 @@ class Shuffled:
         """Indices of the next `count` problems, after `position` problems that the run has asked before."""
         if len(self._files) == 1:
             return problem_order(len(self._files[0]), self._seed, position, count)
+        return self._take_of_files(count, position)
+
+    def _take_of_files(self, count: int, position: int) -> list[int]:
         if sum(self._asked) > position:
             self._asked = [0] * len(self._files)
         while sum(self._asked) < position:

@@ -20,8 +20,10 @@ DRAW_S = 30.0  # in which a worker draws the problem again, a second for the slo
 
 def stated_answer(response: str, row: Mapping[str, Any], extraction: Extraction) -> str | None:
     """The final answer of a response to a problem; to one of reasoning-gym also the inside of the last `<answer>`."""
-    if GYM not in row:
-        return extract_answer(response, extraction)
+    return _gym_answer(response, extraction) if GYM in row else extract_answer(response, extraction)
+
+
+def _gym_answer(response: str, extraction: Extraction) -> str | None:
     texts = extract(response, extraction) or ()
     answer = texts[0] if len(texts) == 1 else None  # two alternatives are none
     if answer is None and (said := after_thoughts(response)) is not None:
@@ -44,10 +46,12 @@ class Correctness(Verifier):
 
     def submit(self, response: str, answer: str, row: Mapping[str, Any] | None = None) -> Future[float]:
         """Start scoring one response: a Future that never raises. Returns immediately."""
-        if not isinstance((row or {}).get(GYM), list):
-            return super().submit(response, answer)
+        drawn = (row or {}).get(GYM)
+        return self._submit_gym(response, drawn) if isinstance(drawn, list) else super().submit(response, answer)
+
+    def _submit_gym(self, response: str, drawn: list) -> Future[float]:
         result: Future[float] = Future()
-        text = stated_answer(response, row, self._extraction)
+        text = _gym_answer(response, self._extraction)
         self._count("decided")
         if text is None:
             self._count("no_answer")
@@ -60,7 +64,7 @@ class Correctness(Verifier):
                 self._count(FAILURES[reply])
             result.set_result(0.0 if reply in FAILURES else float(reply))
 
-        self._scorers.submit("score", text, *row[GYM]).add_done_callback(settle)
+        self._scorers.submit("score", text, *drawn).add_done_callback(settle)
         return result
 
     def close(self) -> None:

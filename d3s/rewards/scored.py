@@ -48,25 +48,26 @@ def as_scored(value: Any, response: str) -> Scored:
 
     Raises: InvalidValue for anything else.
     """
-    if not isinstance(value, Scored):
-        return Scored(_number(value, shown(value)))
-    total = _number(value.total, f"Scored.total {shown(value.total)}")
-    parts = {}
-    if not isinstance(value.parts, Mapping):
-        raise InvalidValue(f"Scored.parts {shown(value.parts)}", "a dictionary")
-    for name, part in value.parts.items():
+    if isinstance(value, Scored):
+        return Scored(_number(value.total, "Scored.total "), _parts(value.parts), as_spans(value.spans, response))
+    return Scored(_number(value))
+
+
+def _parts(parts: Any) -> dict[str, float]:
+    """The checked parts of a Scored."""
+    if not isinstance(parts, Mapping):
+        raise InvalidValue(f"Scored.parts {shown(parts)}", "a dictionary")
+    for name in parts:
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidValue(f"Scored.parts with the name {shown(name)}", "letters, digits and underscores")
-        parts[name] = _number(part, f"Scored.parts[{name!r}] {shown(part)}")
-    return Scored(total, parts, as_spans(value.spans, response))
+    return {name: _number(part, f"Scored.parts[{name!r}] ") for name, part in parts.items()}
 
 
-def _number(value: Any, text: str) -> float:
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, bool | int | float) and abs(value) <= LARGEST:
-        return float(value)
-    raise InvalidValue(text, f"a finite number from {-LARGEST:g} to {LARGEST:g}")
+def _number(value: Any, name: str = "") -> float:
+    number = value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    if isinstance(number, bool | int | float) and abs(number) <= LARGEST:
+        return float(number)
+    raise InvalidValue(f"{name}{shown(value)}", f"a finite number from {-LARGEST:g} to {LARGEST:g}")
 
 
 def as_spans(spans: Any, response: str) -> tuple[Span, ...]:
@@ -84,4 +85,4 @@ def _span(span: Any, response: str) -> Span:
             f"the span {shown(span)}",
             f"(start, end, value) with 0 <= start < end <= {len(response)}, the length of the response",
         )
-    return span[0], span[1], _number(span[2], f"the span {shown(span)}")
+    return span[0], span[1], _number(span[2], "in a span the value ")

@@ -48,18 +48,25 @@ def sync_engine(
         mean, largest = gaps.mean().item(), gaps.max().item()
         if not differing and mean <= limit:
             return {"sync/mean_abs_dlogp": mean, "sync/max_abs_dlogp": largest}
+    raise UserError(_failure(differing, mean, largest, limit, config, step, trained))
+
+
+def _failure(
+    differing: list[str], mean: float, largest: float, limit: float, config: Config, step: int, trained: bool
+) -> str:
+    """What is wrong after the last attempt."""
     stale = f"after {ATTEMPTS} attempts; the weights are stale or wrongly loaded"
     stale += ", or another run uses the servers" if config.rollout.servers else ""
     if differing:
         names = ", ".join(differing[:3])
-        raise UserError(f"weight sync of step {step}: the engine's values of {names} are not the actor's, {stale}")
+        return f"weight sync of step {step}: the engine's values of {names} are not the actor's, {stale}"
     gap = (
         f"mean log-probability gap between engine and actor is {mean:.3g} (maximum {largest:.3g}), "
         f"rollout.max_logprob_gap allows {limit:g}"
     )
     if trained:
-        raise UserError(f"weight sync of step {step}: {gap}, {stale}")
-    raise UserError(
+        return f"weight sync of step {step}: {gap}, {stale}"
+    return (
         f"{config.model.name}: {gap}; nothing has been trained yet, so engine and actor compute this architecture "
         "differently; use rollout.engine: transformers"
     )

@@ -1,11 +1,15 @@
-"""Passes that run out of memory against actors that begin with the smaller micro-batches, bitwise."""
+"""Passes that run out of memory against actors that begin with the smaller micro-batches, bitwise; sums over them."""
+
+import math
 
 import pytest
 import torch
+from accelerate import Accelerator
 
 from benchmarks.architectures import save_random_model as save_architecture
-from d3s.actor.micro_batches import SequenceMemoryError
+from d3s.actor.micro_batches import SequenceMemoryError, Tally
 from d3s.common import UserError
+from d3s.loss import Largest
 from tests.helpers.actors import (
     assert_bitwise_equal,
     copy_parameters,
@@ -148,3 +152,13 @@ def test_optimizer_step_beyond_memory_is_one_sentence(gqa_model, monkeypatch):
     monkeypatch.setattr(actor.optimizer, "step", fail)
     with pytest.raises(UserError, match=r"the optimizer step itself, .*docs/running.md"):
         update(actor, make_batch())
+
+
+def test_micro_batches_add_to_sums_and_maxima():
+    """Three micro-batches; the second one has no token, and no one has a value of "none"."""
+    parts, tally, none = [torch.tensor([0.5, -3.0]), torch.zeros(0), torch.tensor([2.0])], Tally(), torch.zeros(0)
+    for part in parts:
+        tally.add({"sum": part, "largest": Largest(part), "scalar": torch.tensor(1.5), "none": Largest(none)})
+    gathered = tally.gathered(Accelerator(cpu=True))
+    assert gathered["sum"] == torch.cat(parts).sum() and gathered["scalar"] == 4.5
+    assert gathered["largest"].values == torch.cat(parts).max() and gathered["none"].values == -math.inf

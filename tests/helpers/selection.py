@@ -3,7 +3,7 @@
 import torch
 
 from d3s.config.load import load_config
-from d3s.config.schema import Config
+from d3s.config.schema import Config, RewardConfig, SelectorConfig
 from d3s.groups import RolloutGroups
 from d3s.selector import Selection, Selector
 
@@ -20,7 +20,14 @@ def select(config: Config, rewards, eligible, n, generator, share=None) -> Selec
     """What the options of a run select of these rewards; `share` replaces selector.cross_share."""
     groups = RolloutGroups([], [], rewards, rewards, rewards, eligible, rewards)
     share = config.selector.cross_share if share is None else share
-    return Selector(config.selector, config.reward).rollouts(groups, eligible, share, n, generator)
+    selector = Selector(config.selector, config.reward)
+    return selector.rollouts(groups, selector.advantages(groups), eligible, share, n, generator)
+
+
+def advantages_of(reward: RewardConfig, rewards, parts=None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Advantages and divisors of rewards [B, G] by these options."""
+    groups = RolloutGroups([], [], rewards, rewards, rewards, rewards, rewards, parts or {})
+    return Selector(SelectorConfig(), reward).advantages(groups)
 
 
 def downsample(*arguments) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.advantage import compute_advantages, group_advantages
+from d3s.advantage import group_advantages
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import RewardConfig
@@ -30,7 +30,7 @@ from d3s.methods.shrinkage import shrinkage
 from d3s.methods.two_stage import two_stage
 from d3s.trials import attempt_rules
 from tests.helpers.reference import compute_loss
-from tests.helpers.selection import ALL, REWARDS, config, downsample
+from tests.helpers.selection import ALL, REWARDS, advantages_of, config, downsample
 from tests.helpers.subsets import frequencies, seeded, value_tables, variance
 
 
@@ -100,7 +100,7 @@ def test_gdpo_counts_the_terms():
     config = RewardConfig(functions=["m:f", "m:g"], advantages="d3s.methods.gdpo:gdpo")
     parts = {"f": torch.ones(1, 2), "g": torch.zeros(1, 2), "length": torch.tensor([[0.0, -1.0]])}
     parts["f/steps"] = torch.tensor([[7.0, math.nan]])
-    got, _ = compute_advantages(config, torch.ones(1, 2), parts)
+    got, _ = advantages_of(config, torch.ones(1, 2), parts)
     assert got[0].tolist() == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], abs=1e-3)
 
 
@@ -164,7 +164,7 @@ def test_shrinkage_revives_dead_groups():
     assert kept["none"][1:3] == [8, 8] and kept["none"][0] < 8
     assert kept["d3s.methods.shrinkage:shrinkage"] == trained == [8, 8, 8, 0, 0, 0]
     assert (advantages[0] > 0).all() and (advantages[0] < 1).all() and (advantages[3:] < 0).all()
-    divisors = compute_advantages(settings.reward, rewards)[1]
+    divisors = advantages_of(settings.reward, rewards)[1]
     assert divisors[0].isinf()  # the parts of its responses still have no advantages of their own
     for dead in (torch.full((3, 3), 0.1), torch.full((1, 7), 0.7), torch.tensor([[0.1] * 3, [0.7] * 3, [0.3] * 3])):
         assert not shrinkage(dead)[0].any()  # not even by rounding
@@ -199,7 +199,7 @@ def test_pass_at_k_advantages_match_all_subsets(data, size, k):
 )
 def test_other_rewards_are_one_sentence(rule, rewards, problem):
     with pytest.raises(UserError, match=f"^reward.advantages: {problem}"):
-        compute_advantages(RewardConfig(advantages=rule), torch.tensor([rewards]))
+        advantages_of(RewardConfig(advantages=rule), torch.tensor([rewards]))
 
 
 # --- rollouts ---------------------------------------------------------------------------------------------------------

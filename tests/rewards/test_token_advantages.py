@@ -7,7 +7,6 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from d3s.advantage import compute_advantages
 from d3s.common import UserError
 from d3s.config.schema import RewardConfig
 from d3s.responses import text_decoder
@@ -20,6 +19,7 @@ from d3s.rewards.token_advantages import (
     token_ends,
 )
 from d3s.tiny import byte_tokenizer
+from tests.helpers.selection import advantages_of
 
 TOKENIZER = byte_tokenizer()
 HERE = f"{__name__}:"
@@ -89,7 +89,7 @@ def test_dense_advantages_match_a_loop(data, length):
     mean, std = rewards.mean().item(), rewards.std().item()
     assume(std >= 1e-3)
     expected = [(sum(of_tokens[t:]) - mean) / (std + 1e-4) for t in range(length)]
-    advantage, divisor = (values[0, 0].item() for values in compute_advantages(RewardConfig(), rewards))
+    advantage, divisor = (values[0, 0].item() for values in advantages_of(RewardConfig(), rewards))
     got = dense_advantages(advantage, divisor, spans, list(range(1, length + 1)), length)
     torch.testing.assert_close(got, torch.tensor(expected), rtol=1e-4, atol=1e-4)
 
@@ -98,7 +98,7 @@ def test_groups_of_equal_rewards_teach_nothing():
     """Nothing tells their responses apart."""
     rewards, spans, ends = torch.full((1, 4), 0.7), [(0, 1, 0.2)], [1, 2]
     for rule in ("group", "batch", "none", "d3s.methods.maxrl:maxrl"):
-        _, divisors = compute_advantages(RewardConfig(advantages=rule), rewards)
+        _, divisors = advantages_of(RewardConfig(advantages=rule), rewards)
         assert dense_advantages(0.0, divisors[0].item(), spans, ends, 2).tolist() == [0.0, 0.0]
 
 
