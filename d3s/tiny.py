@@ -38,7 +38,7 @@ def parse_name(name: str) -> tuple[str, int | None] | None:
     if not name.startswith("tiny:"):
         return None
     task, at, seed = name.removeprefix("tiny:").partition("@")
-    if task not in TASKS or seed.isdigit() != bool(at):
+    if task not in TASKS or seed.isdecimal() != bool(at):
         names = " or ".join(f"tiny:{task}" for task in TASKS)
         raise UserError(f"model.name: got {name!r}, expected {names}, optionally followed by @SEED")
     return task, int(seed) if at else None
