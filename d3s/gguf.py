@@ -47,10 +47,10 @@ class GgufFile:
         self._content, self._at, self.name = content, 0, name
         if content[:4] != b"GGUF" or len(content) < 24:
             raise UserError(f"{name}: got {content[:4]!r}, expected a GGUF file")
-        _, version, tensor_count, entry_count = (self._scalars(f"<{kind}", 1)[0] for kind in ("I", "I", "Q", "Q"))
+        _, version, tensor_count, entry_count = (self._scalar(kind) for kind in ("I", "I", "Q", "Q"))
         if version != 3:
             raise UserError(f"{name}: got GGUF version {version}, expected 3")
-        self.metadata = {self._string(): self._value(self._scalars("<I", 1)[0]) for _ in range(entry_count)}
+        self.metadata = {self._string(): self._value(self._scalar("I")) for _ in range(entry_count)}
         self._index = [self._tensor_entry() for _ in range(tensor_count)]
         self._data = -(-self._at // ALIGNMENT) * ALIGNMENT
 
@@ -65,30 +65,31 @@ class GgufFile:
             yield name, torch.from_numpy(_decode(blocks, kind).reshape(shape[::-1]))
 
     def _tensor_entry(self) -> tuple[str, list[int], int, int]:
-        name, (dimensions,) = self._string(), self._scalars("<I", 1)
-        shape = list(self._scalars("<Q", dimensions))  # the contiguous dimension first
-        return name, shape, self._scalars("<I", 1)[0], self._scalars("<Q", 1)[0]
+        name, dimensions = self._string(), self._scalar("I")
+        shape = list(self._scalars("Q", dimensions))  # the contiguous dimension first
+        return name, shape, self._scalar("I"), self._scalar("Q")
 
-    def _scalars(self, form: str, count: int) -> tuple:
-        form = f"{form[0]}{count}{form[1:]}"
+    def _scalars(self, kind: str, count: int) -> tuple:
+        form = f"<{count}{kind}"
         values = struct.unpack_from(form, self._content, self._at)
         self._at += struct.calcsize(form)
         return values
 
+    def _scalar(self, kind: str) -> Any:
+        return self._scalars(kind, 1)[0]
+
     def _string(self) -> str:
-        (length,) = self._scalars("<Q", 1)
-        self._at += length
-        return self._content[self._at - length : self._at].decode("utf-8")
+        return self._scalars("s", self._scalar("Q"))[0].decode("utf-8")
 
     def _value(self, kind: int) -> Any:
         if kind == STRING:
             return self._string()
         if kind != ARRAY:
-            return self._scalars(f"<{SCALARS[kind]}", 1)[0]
-        (inner,), (count,) = self._scalars("<I", 1), self._scalars("<Q", 1)
+            return self._scalar(SCALARS[kind])
+        inner, count = self._scalar("I"), self._scalar("Q")
         if inner in (STRING, ARRAY):
             return [self._value(inner) for _ in range(count)]
-        return list(self._scalars(f"<{SCALARS[inner]}", count))
+        return list(self._scalars(SCALARS[inner], count))
 
 
 # Q8_0: w = scale q.  Q4_1: w = scale q + least, where byte i of a block holds weight i in its low half and weight

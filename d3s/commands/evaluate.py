@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -12,7 +13,6 @@ from rich.markup import escape
 
 from d3s.cgroups import free_memory
 from d3s.commands.runs import find_run_model
-from d3s.common import UserError
 from d3s.config.schema import VERIFIER, RewardConfig, RolloutConfig
 from d3s.data.problems import load_problems, name_sources
 from d3s.data.prompts import ChatOptions, encode_prompts, resolve_template
@@ -24,7 +24,7 @@ from d3s.evaluation.sampling import Request, Sampling, look_at, open_scores
 from d3s.first_look import FirstResponses, engine_line, prompt_lines
 from d3s.fitting import choose_cache
 from d3s.memory import BYTES
-from d3s.pretrained import default_dtype, load_pretrained
+from d3s.pretrained import load_pretrained
 from d3s.reward import REWARD_RULES, RewardFunction, scorers
 from d3s.rollout import build_engine
 from d3s.rollout.engine import Engine
@@ -39,15 +39,12 @@ from d3s.trials import attempt_engine, attempt_scores
 
 
 def open_engine(
-    path: str,
-    kind: Value,
-    dtype: str,
-    max_model_len: int,
-    seed: int,
-    stop: Sequence[str] = (),
-    head_dtype: str = "auto",
+    path: str, kind: Value, dtype: str, max_model_len: int, stop: Sequence[str] = (), **options: Any
 ) -> Engine:
-    """Build an engine that does not share the machine with a training run. See rollout.stop and model.head_dtype."""
+    """Build an engine that does not share the machine with a training run. `options` are further ones of build_engine.
+
+    stop: see rollout.stop.
+    """
     choose_threads(known_parameters(path))
     settings = {"engine": kind, "gpu_memory_utilization": 0.85, "sleep": False, "stop": list(stop)}
     if kind == "vllm" and torch.cuda.is_available():  # which recomputes what exceeds the memory
@@ -58,7 +55,7 @@ def open_engine(
         cache = choose_cache(shape, number, RolloutConfig().max_num_seqs, max_model_len, room)
         settings["kv_cache_gb"] = cache / 2**30
     rollout = RolloutConfig(**settings)
-    return build_engine(path, rollout, dtype=dtype, max_model_len=max_model_len, seed=seed, head_dtype=head_dtype)
+    return build_engine(path, rollout, dtype=dtype, max_model_len=max_model_len, **options)
 
 
 def main(args: argparse.Namespace, console: Console) -> Path:
@@ -67,39 +64,30 @@ def main(args: argparse.Namespace, console: Console) -> Path:
     if args.reward:
         replace(REWARD_RULES, option="--reward").rule(args.reward)
     attempt_engine(args.engine, RolloutConfig(stop=args.stop), "--engine")
-    chat_settings = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
-    chat_settings = {name: value for name, value in chat_settings.items() if value not in (None, {})}
-    sources = name_sources(args.data)
     options = {"split": args.split, "limit": args.limit, "verified": (args.reward or VERIFIER) == VERIFIER}
-    options["options"] = args.options
-    problems = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
+    options |= {"options": args.options, "sampled": True}
+    problems = {name: load_problems(source, **options) for name, source in name_sources(args.data).items()}
     path = str(find_run_model(args.run, args.step)) if args.run else find_model(args.model)
     tokenizer, budget = load_pretrained(path, args.max_tokens)
     args.template = resolve_template(args.template, tokenizer)
-    if chat_settings and args.template != "chat":
-        raise UserError(f"--{next(iter(chat_settings)).replace('_', '-')}: requires --template chat")
     chat = ChatOptions(args.system_prompt, args.chat_template_kwargs)
-    prompts = {
-        name: encode_prompts(p, args.template, tokenizer, budget, args.overlong_prompts, chat)
-        for name, p in problems.items()
-    }
-    for name, encoded in prompts.items():
-        if encoded.dropped:
-            console.print(f"{escape(name)}: {encoded.dropped} prompts longer than {budget} tokens were dropped")
-    dtype = args.dtype or default_dtype()
+    prompts = {}
+    for name, own in problems.items():
+        prompts[name] = encode_prompts(own, args.template, tokenizer, budget, args.overlong_prompts, chat)
+        if dropped := prompts[name].dropped:
+            console.print(f"{escape(name)}: {dropped} prompts longer than {budget} tokens were dropped")
+    dtype = args.dtype or ("bfloat16" if torch.cuda.is_available() else "float32")
     files = hash_contents(model_contents(path))
     settings = {"model": args.model or path, "weights": files[WEIGHTS], "model_settings": files[SETTINGS]}
-    settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)} | hash_code(
-        [args.reward, args.engine]
-    )
+    settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)}
+    settings |= hash_code([args.reward, args.engine])
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
-    settings |= chat_settings | ({"reward": args.reward} if args.reward else {})
-    settings |= {"stop": args.stop} if args.stop else {}
-    settings |= {"head_dtype": args.head_dtype} if args.head_dtype != "auto" else {}
-    settings |= {"batch_invariant": True} if batch_invariant() else {}
-    settings |= {"overlong_prompts": "drop"} if args.overlong_prompts == "drop" else {}
-    longest = max(len(ids) for encoded in prompts.values() for ids in encoded.ids)
-    length = longest + args.max_tokens
+    further = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
+    further |= {"reward": args.reward, "stop": args.stop, "head_dtype": args.head_dtype}
+    further |= {"batch_invariant": batch_invariant(), "overlong_prompts": args.overlong_prompts}
+    usual = (None, {}, [], "auto", False, "error")  # not written
+    settings |= {name: value for name, value in further.items() if value not in usual}
+    length = max(len(ids) for encoded in prompts.values() for ids in encoded.ids) + args.max_tokens
     with ExitStack() as stack:
         limits = args.limits.model_copy(update={"extraction": args.extraction})
         verifier = RewardFunction(limits.model_copy(update={"functions": RewardConfig().functions}), 1)
@@ -110,7 +98,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
         scores = stack.enter_context(open_scores(rules, verifier.score_functions(), limits, "--reward"))
         output = open_output(args.output, settings)
         stack.enter_context(lock_run_directory(output, "--output"))
-        engine = open_engine(path, args.engine, dtype, length, args.seed, args.stop, args.head_dtype)
+        engine = open_engine(path, args.engine, dtype, length, args.stop, seed=args.seed, head_dtype=args.head_dtype)
         stack.callback(engine.close)
         first = next(iter(prompts.values())).texts[0]
         about = prompt_lines(args.template, first, tokenizer, engine.stop_token_ids, args.stop, args.extraction)
@@ -128,7 +116,7 @@ def main(args: argparse.Namespace, console: Console) -> Path:
             look_at(look, request, sample, rules[request.data])
 
         tests = {name: (p, scores[name]) for name, p in prompts.items()}
-        options = {"ks": args.k, "on_progress": progress.advance, "on_response": on_response}
+        options = {"ks": args.k, "on_found": progress.advance, "on_response": on_response}
         results = evaluator.evaluate_to_files(output, engine, tokenizer, tests, sampling, **options)
         results = [replace(r, reward=rule_label(rules[r.data])) for r in results]
         records = [r.record() | {"dropped": prompts[r.data].dropped} for r in results]

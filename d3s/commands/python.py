@@ -19,9 +19,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, NoReturn
 
-from d3s.common import UserError, read_json_lines, suggestion
+from d3s.commands.command_line import LAUNCH, check_launch
+from d3s.commands.train import start
+from d3s.common import UserError, read_json_lines, silence_libraries, suggestion
 from d3s.config.load import SHIPPED, load_config
-from d3s.config.schema import Config
+from d3s.config.schema import SECTIONS, Config
 from d3s.rewards.given import name_function
 
 Problems = str | Path | Iterable[Mapping[str, Any]] | Sequence[str]
@@ -93,24 +95,17 @@ def train(
 
     Raises: UserError for whatever train.py refuses.
     """
-    from d3s.commands.command_line import check_launch
-    from d3s.commands.train import start
-
     check_launch()
     if not isinstance(resume, str | Path):
         raise UserError(f"resume: got {resume!r}, expected 'auto', 'never' or the path of a checkpoint")
     if method not in (known := sorted(path.stem for path in (SHIPPED / "method").glob("*.yaml"))):
         near = suggestion(str(method), known) or f"; expected one of {', '.join(known)}"
         raise UserError(f"method: got {method!r}{near}")
-    merged = _by_section(options)
-    given = {"model": {"name": str(model)}, "data": {"path": _source(problems)}}
+    arguments = [("model.name", str(model)), ("data.path", _source(problems)), *options.items()]
     if reward is not None:
-        given["reward"] = {"functions": [_rule(r) for r in (reward if isinstance(reward, list) else [reward])]}
-    for section, entries in given.items():
-        for name, value in entries.items():
-            if name in merged.setdefault(section, {}):
-                raise UserError(f"{section}.{name}: is another argument of d3s.train; remove it from the options")
-            merged[section][name] = value
+        rewards = reward if isinstance(reward, list) else [reward]
+        arguments.append(("reward.functions", [_rule(entry) for entry in rewards]))
+    merged = _by_section(arguments)
     if "output_dir" not in merged.setdefault("train", {}) and os.environ.get("WORLD_SIZE", "1") == "1":
         merged["train"]["output_dir"] = str(_new_folder(Path("runs"), method))
     config = load_config([f"method/{method}"], [merged])
@@ -137,7 +132,6 @@ def evaluate(
     from rich.console import Console
 
     from d3s.commands.eval import parse_arguments
-    from d3s.common import silence_libraries
     from d3s.data.problems import name_sources
 
     path = model_or_run.path if isinstance(model_or_run, Run) else model_or_run
@@ -166,8 +160,6 @@ def evaluate(
 @contextmanager
 def _no_launcher_left() -> Iterator[None]:
     """Remove the launcher's variables that vLLM sets: a next run or a child process would take itself for a rank."""
-    from d3s.commands.command_line import LAUNCH
-
     before = set(os.environ)
     try:
         yield
@@ -204,18 +196,15 @@ def _source(problems: Problems) -> Any:
         return str(problems)
     if isinstance(problems, Mapping) or not isinstance(problems, Iterable):
         raise UserError(f"problems: got {problems!r:.60}, expected a source, or a list of dictionaries")
-    if not (rows := list(problems)):
+    rows = [str(row) if isinstance(row, Path) else row for row in problems]
+    if not rows:
         raise UserError("problems: got none, expected a source, or a list of dictionaries")
-    if all(
-        isinstance(row, str | Path) or (isinstance(row, Mapping) and set(row) == {"path", "weight"}) for row in rows
-    ):
-        return [str(row) if isinstance(row, str | Path) else dict(row) for row in rows]
+    if all(isinstance(row, str) or (isinstance(row, Mapping) and set(row) == {"path", "weight"}) for row in rows):
+        return [row if isinstance(row, str) else dict(row) for row in rows]
     lines = []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
-            raise UserError(
-                f"problems: got {row!r:.60} as number {number}, expected a dictionary with a problem and an answer"
-            )
+            raise UserError(f"problems: number {number} is {row!r:.60}, expected a dictionary with problem and answer")
         try:
             lines.append(json.dumps(dict(row), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -230,28 +219,29 @@ def _source(problems: Problems) -> Any:
     return str(path)
 
 
-def _by_section(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Options by name, section.name or section as {section: {name: value}}. Raises UserError for a name of none."""
-    sections = {name: field.annotation.model_fields for name, field in Config.model_fields.items()}
+def _by_section(options: Iterable[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Options by name, section.name or section as {section: {name: value}}.
+
+    Raises: UserError for a name of none, and for an option that is given twice.
+    """
+    given: list[tuple[str, Any]] = []
+    for name, value in options:
+        if name in SECTIONS and not isinstance(value, Mapping):
+            raise UserError(f"{name}: got {value!r:.60}, expected {{option: value, ...}}")
+        entries = {f"{name}.{leaf}": item for leaf, item in value.items()} if name in SECTIONS else {name: value}
+        given += entries.items()
     merged: dict[str, dict[str, Any]] = {}
-    given: list[tuple[str, str, Any]] = []
-    for name, value in options.items():
+    for name, value in given:
         section, dot, leaf = name.partition(".")
-        if name in sections:
-            if not isinstance(value, Mapping):
-                raise UserError(f"{name}: got {value!r:.60}, expected {{option: value, ...}}")
-            given += [(name, leaf, item) for leaf, item in value.items()]
-            continue
-        homes = [section] if dot else [home for home, fields in sections.items() if name in fields]
+        homes = [section] if dot else [home for home, fields in SECTIONS.items() if name in fields]
         if not homes:
-            raise UserError(f"{name}: no such option{suggestion(name, sorted(chain(*sections.values())))}")
+            raise UserError(f"{name}: no such option{suggestion(name, sorted(chain(*SECTIONS.values())))}")
         if len(homes) > 1:
             raise UserError(f"{name}: got one of several options, expected {' or '.join(f'{h}.{name}' for h in homes)}")
-        given.append((homes[0], leaf or name, str(value) if isinstance(value, Path) else value))
-    for section, name, value in given:
-        if name in merged.setdefault(section, {}):
-            raise UserError(f"{section}.{name}: is given twice; remove one")
-        merged[section][name] = value
+        values = merged.setdefault(homes[0], {})
+        if (leaf := leaf or name) in values:
+            raise UserError(f"{homes[0]}.{leaf}: is given twice, also by another argument; remove one")
+        values[leaf] = str(value) if isinstance(value, Path) else value
     return merged
 
 

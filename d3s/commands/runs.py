@@ -27,22 +27,13 @@ def read_run(run: Path) -> Config:
 
 def run_options(config: Config) -> dict[str, Any]:
     """The options of eval.py with which a run evaluates, by their names there; eval.data aside."""
-    evaluation, data, rollout = config.eval, config.data, config.rollout
-    return {
-        "n": evaluation.n,
-        "k": tuple(evaluation.k),
-        "split": evaluation.split,
-        "options": data.options,
-        "limit": evaluation.limit,
-        "reward": evaluation.reward,
+    options = config.eval.model_dump(include={"n", "k", "split", "limit", "reward"})
+    options |= config.data.model_dump(include={"options", "template", "system_prompt", "chat_template_kwargs"})
+    options |= config.model.model_dump(include={"dtype", "head_dtype"})
+    return options | {
         "seed": config.train.seed,
-        "max_tokens": rollout.max_completion_length,
-        "engine": rollout.engine,
-        "dtype": config.model.dtype,
-        "head_dtype": config.model.head_dtype,
-        "template": data.template,
-        "system_prompt": data.system_prompt,
-        "chat_template_kwargs": data.chat_template_kwargs,
+        "max_tokens": config.rollout.max_completion_length,
+        "engine": config.rollout.engine,
         "extraction": config.reward.extraction,
         "limits": config.reward,
         "overlong_prompts": "drop",
@@ -59,14 +50,10 @@ def find_run_model(run: Path, step: int | None) -> Path:
     if step is None and (run / "model" / "config.json").exists():
         return run / "model"
     checkpoints = {step_of(path): path for path in saved_steps(run)}
-    known = ", ".join(map(str, checkpoints))
-    if step is None:
-        if not known:
-            raise UserError(f"{run}: has neither a model/ nor a checkpoint; train it up to its first checkpoint")
-        raise UserError(f"{run}: has no model/, as the run has not ended; name a checkpoint, --step {known}")
     if step not in checkpoints:
-        expected = f"a checkpoint of {run}, --step {known}" if known else f"none, as {run} has no checkpoints"
-        raise UserError(f"--step: got {step}, expected {expected}")
+        absent = "model/, as the run has not ended" if step is None else f"checkpoint of step {step}"
+        known = ", ".join(map(str, checkpoints)) or "none yet"
+        raise UserError(f"{run}: has no {absent}; expected --step with one of its checkpoints, {known}")
     if reason := damage(checkpoints[step]):
         raise UserError(f"{checkpoints[step]}: is damaged ({reason}); name another checkpoint")
     with _sole_writer(run / MODELS):

@@ -5,11 +5,11 @@
 docs/configuration.md says which sections it reads. RUN/model is the model.name of a run of train.py.
 """
 
-from pathlib import Path
+from functools import partial
 
 from d3s.commands.command_line import read_arguments, run_and_exit
-from d3s.commands.train import in_run_directory
-from d3s.common import UserError
+from d3s.commands.train import in_run_directory, run
+from d3s.common import UserError, silence_libraries
 from d3s.config.checks import require_defaults
 from d3s.config.schema import Config
 
@@ -28,8 +28,6 @@ def main() -> int:
         require_defaults(config, "train_sft.py without sft.held_out", "eval.every")
     if not isinstance(config.data.path, str):
         raise UserError(f"data.path: got {config.data.label}, expected one source; train_sft.py takes no weights")
-    from d3s.common import silence_libraries
-
     silence_libraries()
     from d3s.trials import attempt_rules
 
@@ -39,18 +37,7 @@ def main() -> int:
 
         print_plan(config)
         return 0
-    return in_run_directory(config, args.resume, run)
-
-
-def run(config: Config, checkpoint: Path | None) -> int:
-    """Train, and return the exit code."""
-    from d3s.sft.trainer import SftTrainer
-
-    trainer = SftTrainer(config, checkpoint)
-    trainer.ends_process = True
-    code = trainer.train()
-    trainer.close()
-    return code
+    return in_run_directory(config, args.resume, partial(run, kind="d3s.sft.trainer:SftTrainer"))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ Later files override earlier ones, and section.key=value overrides all files. do
 import os
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from d3s.commands.command_line import read_arguments, run_and_exit
+from d3s.common import silence_libraries
 from d3s.config.checks import require_defaults
 from d3s.config.schema import Config
 
@@ -26,8 +28,6 @@ def start(
     require_defaults(config, "train.py", "sft")
     if all(path.startswith(("synthetic:", "reasoning-gym:")) for path in config.data.weights):  # which have no fields
         require_defaults(config, f"train.py with {config.data.label}", "data.problem_field", "data.answer_field")
-    from d3s.common import silence_libraries
-
     silence_libraries()
     if dry_run:
         from d3s.plan.dry_run import print_plan
@@ -56,11 +56,9 @@ def in_run_directory(config: Config, resume: str, run: Callable[[Config, Path | 
         return run(config, checkpoint)
 
 
-def run(config: Config, checkpoint: Path | None) -> int:
-    """Train, and return the exit code."""
-    from d3s.trainer import Trainer
-
-    trainer = Trainer(config, checkpoint)
+def run(config: Config, checkpoint: Path | None, kind: str = "d3s.trainer:Trainer") -> int:
+    """Train by the class that `kind` names, which is imported now. Returns the exit code."""
+    trainer = resolve_name(kind)(config, checkpoint)
     trainer.ends_process = True
     code = trainer.train()
     trainer.close()

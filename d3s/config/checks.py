@@ -12,13 +12,13 @@ from pkgutil import resolve_name
 
 from d3s.common import UserError
 from d3s.config.fields import RuleOption
-from d3s.config.schema import Config
+from d3s.config.schema import SECTIONS, Config
 from d3s.rules import Contract, Value, require_known, rule_name
 
 RULES: dict[str, RuleOption] = {  # the options that take a rule
     f"{section}.{key}": mark
-    for section, field in Config.model_fields.items()
-    for key, option in field.annotation.model_fields.items()
+    for section, options in SECTIONS.items()
+    for key, option in options.items()
     for mark in option.metadata
     if isinstance(mark, RuleOption)
 }
@@ -41,10 +41,8 @@ def mismatch_problem(config: Config) -> str | None:
     corrected = rule_name(loss.engine_correction) != "none" or loss.old_logprobs == "engine"
     if config.model.dtype != "bfloat16" or corrected:
         return None
-    return (
-        "loss.engine_correction: got none with model.dtype: bfloat16, which makes engine and actor differ; "
-        "set it to truncate, or loss.old_logprobs: engine"
-    )
+    problem = "got none with model.dtype: bfloat16, which makes engine and actor differ"
+    return f"loss.engine_correction: {problem}; set it to truncate, or loss.old_logprobs: engine"
 
 
 def require_defaults(config: Config, program: str, *unread: str) -> None:
@@ -98,13 +96,9 @@ def _engine_problems(config: Config) -> Iterator[str]:
     rollout = config.rollout
     if config.model.compile and config.train.deterministic:  # also sizes of another run that filled torch's cache
         yield "model.compile: requires train.deterministic: false, as sizes of earlier passes shape the generated code"
-    needs_vllm = {
-        "servers": bool(rollout.servers),
-        "tensor_parallel_size": rollout.tensor_parallel_size > 1,
-        "seeds": rollout.seeds == "engine",
-    }
-    if rollout.engine != "vllm":
-        yield from (f"rollout.{key}: requires rollout.engine: vllm" for key, used in needs_vllm.items() if used)
+    for key in ("servers", "tensor_parallel_size", "seeds") if rollout.engine != "vllm" else ():
+        if getattr(rollout, key) != SECTIONS["rollout"][key].default:
+            yield f"rollout.{key}: requires rollout.engine: vllm"
     for address in rollout.servers:
         if not re.fullmatch(r"https?://[^/\s]+", address):
             yield f"rollout.servers: got {address!r}, expected http://HOST:PORT"
@@ -114,11 +108,9 @@ def _engine_problems(config: Config) -> Iterator[str]:
         yield "rollout.servers: requires selector.entropy_source: actor, as servers return no entropies"
     if rollout.servers and rollout.seeds == "engine":
         yield "rollout.servers: requires rollout.seeds: request"
-    if rollout.servers and rollout.tensor_parallel_size > 1:
-        yield (
-            f"rollout.tensor_parallel_size: got {rollout.tensor_parallel_size}, expected 1 with rollout.servers; "
-            "start the servers with --tensor-parallel-size instead"
-        )
+    if rollout.servers and (size := rollout.tensor_parallel_size) > 1:
+        remedy = "start the servers with --tensor-parallel-size instead"
+        yield f"rollout.tensor_parallel_size: got {size}, expected 1 with rollout.servers; {remedy}"
 
 
 def _schedule_problems(config: Config) -> Iterator[str]:
@@ -128,12 +120,9 @@ def _schedule_problems(config: Config) -> Iterator[str]:
         if n is not None and not 2 <= n <= g:
             yield f"schedule.{key}: got {n}, expected 2 to rollout.num_generations = {g}, or null for all"
     n_ends = (s.n_init or g, (s.n_init if rule_name(s.n_shape) == "constant" else s.n_final) or g)
-    kept = b * min(n_ends)
-    if optim.num_minibatches > kept:
-        yield (
-            f"optim.num_minibatches: got {optim.num_minibatches}, expected at most the {kept} rollouts kept in a step "
-            f"with the smallest N (train.prompts_per_step x {min(n_ends)})"
-        )
+    if optim.num_minibatches > b * min(n_ends):
+        fewest = f"the {b * min(n_ends)} rollouts kept with the smallest N (train.prompts_per_step x {min(n_ends)})"
+        yield f"optim.num_minibatches: got {optim.num_minibatches}, expected at most {fewest}"
     if late := [step for step in config.train.profile_steps if step > config.train.steps]:
         yield f"train.profile_steps: got {late[0]}, expected at most train.steps = {config.train.steps}"
     if optim.warmup_steps >= config.train.steps:

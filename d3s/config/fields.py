@@ -58,9 +58,7 @@ def _check_rule(value: Any) -> Any:
 
 def _check_weighted_rule(value: Any) -> Any:
     """Require a rule, or a list of a rule and a number."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict):
+    if isinstance(value, str | dict):
         return _check_rule(value)
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         rule, weight = value

@@ -1,6 +1,7 @@
 """Load a configuration: merge YAML files and overrides, validate, report all errors in one sentence."""
 
-import difflib
+from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
@@ -10,23 +11,19 @@ from pydantic import ValidationError
 from d3s.common import UserError, shown, suggestion
 from d3s.config import yaml12
 from d3s.config.checks import contradictions
-from d3s.config.schema import Config
+from d3s.config.schema import SECTIONS, Config
 
 SHIPPED = Path(__file__).parents[1] / "configs"
 BOUNDS = {"greater_than": ">", "greater_than_equal": ">=", "less_than": "<", "less_than_equal": "<="}
-KINDS = {  # what an option expects, by pydantic's type of error
-    "bool_parsing": "true or false",
-    "bool_type": "true or false",
-    "finite_number": "a finite number",
-    "float_parsing": "a number",
-    "float_type": "a number",
-    "int_from_float": "an integer",
-    "int_parsing": "an integer",
-    "int_type": "an integer",
-    "list_type": "a list",
-    "path_type": "a path",
+KINDS = {  # what an option expects, by pydantic's type of error or its first word
+    "bool": "true or false",
+    "finite": "a finite number",
+    "float": "a number",
+    "int": "an integer",
+    "list": "a list",
+    "path": "a path",
+    "string": "text",
     "string_too_short": "text that is not empty",
-    "string_type": "text",
 }
 
 
@@ -130,27 +127,21 @@ def _expected(problem: dict) -> str:
         (limit,) = context.values()
         text = f"a number {BOUNDS[kind]} {int(limit) if limit == int(limit) else limit}"
     else:
-        text = KINDS.get(kind) or problem["msg"].removeprefix("expected ").replace("Input should be ", "")
+        message = problem["msg"].removeprefix("expected ").replace("Input should be ", "")
+        text = KINDS.get(kind) or KINDS.get(kind.partition("_")[0], message)
     section, *rest = problem["loc"]
-    field = Config.model_fields[section].annotation.model_fields.get(rest[0]) if rest else None
+    field = SECTIONS[section].get(rest[0]) if rest else None
     return text + (" or null" if field and type(None) in get_args(field.annotation) else "")
 
 
 def _nearest(key: str) -> str:
     """A hint for an unknown key: the most similar key, or the keys that exist."""
-    sections = {section: field.annotation.model_fields for section, field in Config.model_fields.items()}
     section, dot, leaf = key.partition(".")
-    section, leaf = (section, leaf) if dot else ("", key)
-    if not section and (hits := difflib.get_close_matches(key, sections, 1)):
-        return f"; did you mean {hits[0]}?"
-
-    def likeness(name: str, word: str) -> float:
-        return difflib.SequenceMatcher(None, name, word).ratio()
-
-    similar = [(s, name) for s, fields in sections.items() for name in fields if likeness(name, leaf) >= 0.5]
-    if similar:
-        best = max(similar, key=lambda pair: likeness(pair[1], leaf) + likeness(pair[0], section))
-        return f"; did you mean {'.'.join(best)}?"
-    if section in sections:
-        return f"; the keys of {section} are {', '.join(sections[section])}"
-    return f"; sections are {', '.join(sections)}"
+    if not dot and (close := get_close_matches(key, SECTIONS, 1)):
+        return f"; did you mean {close[0]}?"
+    if close := get_close_matches(leaf if dot else key, list(chain(*SECTIONS.values())), 1):
+        homes = [home for home, fields in SECTIONS.items() if close[0] in fields]
+        return f"; did you mean {section if section in homes else homes[0]}.{close[0]}?"
+    if section in SECTIONS:
+        return f"; the keys of {section} are {', '.join(SECTIONS[section])}"
+    return f"; sections are {', '.join(SECTIONS)}"

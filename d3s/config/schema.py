@@ -379,3 +379,6 @@ class Config(Section):
         """A copy with other values of options, such as train={"steps": 3}, which are not checked."""
         changed = {name: getattr(self, name).model_copy(update=values) for name, values in sections.items()}
         return self.model_copy(update=changed)
+
+
+SECTIONS = {name: field.annotation.model_fields for name, field in Config.model_fields.items()}  # options by name

@@ -85,10 +85,8 @@ def _script_tests(row: Mapping[str, Any], location: str) -> list[dict[str, str]]
     for column in (column for column in SCRIPT_TESTS if row.get(column)):
         value = _from_json(row[column])
         if isinstance(value, dict) and value.get("fn_name"):
-            raise UserError(
-                f"{location}: field {column!r}: got tests of the function {value['fn_name']!r:.60}, expected those of "
-                "standard input; remove the row, or set data.bad_rows: skip"
-            )
+            problem = f"got tests of the function {value['fn_name']!r:.60}, expected those of standard input"
+            raise UserError(f"{location}: field {column!r}: {problem}; remove the row, or set data.bad_rows: skip")
         if isinstance(value, dict):
             inputs, outputs = (value.get(f"{name}s", value.get(name)) for name in ("input", "output"))
             lists = isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)
@@ -124,9 +122,8 @@ def read_tests(answer: str) -> list[str] | list[dict[str, str]]:
     tests = _from_json(answer)
     kinds = {_test_kind(test) for test in tests} if isinstance(tests, list) else set()
     if len(kinds) != 1 or kinds == {None}:
-        raise UserError(
-            f"CodeReward: got the answer {answer!r:.60}, expected a JSON list of tests; see docs/rewards.md#code"
-        )
+        expected = "expected a JSON list of tests; see docs/rewards.md#code"
+        raise UserError(f"CodeReward: got the answer {answer!r:.60}, {expected}")
     return tests
 
 

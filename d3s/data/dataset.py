@@ -33,19 +33,16 @@ def read_problems(config: Config) -> Problems:
     """
     data, notes, sources = config.data, [], name_sources(config.eval.data)
     check_tasks(data.options, (*data.weights, *config.eval.data), "data.options", "data.path or eval.data")
+    options = data.model_dump(include={"split", "problem_field", "answer_field", "limit", "options"})
     train = []
     for file, path in enumerate(data.weights):
         bad = []
         problems = load_problems(
             path,
-            split=data.split,
-            problem_field=data.problem_field,
-            answer_field=data.answer_field,
-            limit=data.limit,
+            **options,
             seed=config.train.seed,
             bad_rows=bad if data.bad_rows == "skip" else None,
             verified=VERIFIER in config.reward.function_names().values(),
-            options=data.options,
         )
         if bad:
             rows = len(bad) + len(problems)
@@ -55,21 +52,16 @@ def read_problems(config: Config) -> Problems:
         tests = [p for name in data.decontaminate for p in load_problems(name, split="test", options=data.options)]
         kept, removed = decontaminate(train, tests)
         notes.append(f"decontamination removed {len(removed)} of {len(train)} problems of {data.label}")
-        notes += [f"removed {o.train_id}: {o.reason} overlap with {o.test_id} ({o.test_source})" for o in removed[:5]]
+        for problem, reason, test in removed[:5]:
+            notes.append(f"removed {problem.id}: {reason} overlap with {test.id} ({test.source})")
         left = {problem.file for problem in kept}
         if gone := [problem.file for problem in train if problem.file not in left]:
-            path, count = list(data.weights)[gone[0]], gone.count(gone[0])
-            raise UserError(
-                f"data.decontaminate: removed all {count} problems of {path}; use other problems, or remove it"
-            )
+            problem = f"removed all {gone.count(gone[0])} problems of {list(data.weights)[gone[0]]}"
+            raise UserError(f"data.decontaminate: {problem}; use other problems, or remove it")
         train = kept
-    options = {
-        "split": config.eval.split,
-        "limit": config.eval.limit,
-        "verified": (config.eval.reward or VERIFIER) == VERIFIER,
-        "options": data.options,
-    }
-    tests = {name: load_problems(source, sampled=True, **options) for name, source in sources.items()}
+    options = {"limit": config.eval.limit, "sampled": True, "options": data.options}
+    options |= {"split": config.eval.split, "verified": (config.eval.reward or VERIFIER) == VERIFIER}
+    tests = {name: load_problems(source, **options) for name, source in sources.items()}
     notes += [*_repetitions(train, data.label), *_overlaps(train, tests, config)]
     if VERIFIER in map(rule_name, config.reward.rules()) and (own := next((p for p in train if p.reward), None)):
         path, own = list(data.weights)[own.file], own.reward
@@ -82,10 +74,9 @@ def read_problems(config: Config) -> Problems:
 def contents(config: Config, problems: Problems, tokenizer: Any) -> dict[str, list[Any]]:
     """The problems by the name of their source, without synthetic ones, and the prompt template: what files hold."""
     data, chat = config.data, ChatOptions(config.data.system_prompt, config.data.chat_template_kwargs)
-    several = len(data.weights) > 1
     sources = []
     for file, path in enumerate(data.weights):
-        name = f"{path} of data.path" if several else "data.path"
+        name = f"{path} of data.path" if len(data.weights) > 1 else "data.path"
         sources.append((name, path, [problem for problem in problems.train if problem.file == file]))
     sources += [(f"{n} of eval.data", path, problems.tests[n]) for n, path in name_sources(config.eval.data).items()]
     rows = {name: rows for name, path, rows in sources if not path.startswith("synthetic:")}
@@ -132,11 +123,9 @@ def encode_problems(
     prompts = encode_prompts(problems.train, data.template, tokenizer, limit, data.overlong_prompts, chat)
     if prompts.dropped:
         problems.notes.append(f"{prompts.dropped} prompts longer than {limit} tokens were dropped")
-    if len(prompts.problems) < (needed := config.train.prompts_per_step):
-        problems.notes.append(
-            f"{data.label}: a step repeats problems, as train.prompts_per_step = {needed} exceeds the "
-            f"{len(prompts.problems)} there are"
-        )
+    if (count := len(prompts.problems)) < (needed := config.train.prompts_per_step):
+        reason = f"as train.prompts_per_step = {needed} exceeds the {count} there are"
+        problems.notes.append(f"{data.label}: a step repeats problems, {reason}")
     tests = {}
     for name, asked in problems.tests.items():
         tests[name] = encode_prompts(asked, data.template, tokenizer, prompt_budget, "drop", chat)

@@ -3,27 +3,16 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from d3s.data.problems import Problem
 
 _SIGNS = str.maketrans({"−": "-", "–": "-", "×": "*", "·": "*", "÷": "/", "≤": "<=", "≥": ">=", "≠": "/="})
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """Reason for a removal: the text of the training problem is that of a test problem, or has an n-gram of it."""
-
-    train_id: str
-    test_id: str
-    test_source: str
-    reason: str  # "equal" or "ngram"
-
-
 def decontaminate(
     train: Sequence[Problem], test: Sequence[Problem], ngram: int = 13
-) -> tuple[list[Problem], list[Overlap]]:
-    """Split the training problems into those without overlap and, for each removed one, an Overlap.
+) -> tuple[list[Problem], list[tuple[Problem, str, Problem]]]:
+    """Split the training problems into those that are kept, and (problem, "equal" or "ngram", test problem) of others.
 
     Two problems overlap if their texts are equal or if they share `ngram` consecutive words. Case, accents, punctuation
     and spacing are ignored; arithmetic signs count for equality but not for n-grams. Paraphrases are not detected.
@@ -38,7 +27,7 @@ def decontaminate(
         equal = texts.get(_normalize(problem.problem))
         shared = (ngrams[gram] for gram in _ngrams(problem.problem, ngram) if gram in ngrams)
         if match := equal or next(shared, None):
-            removed.append(Overlap(problem.id, match.id, match.source, "equal" if equal else "ngram"))
+            removed.append((problem, "equal" if equal else "ngram", match))
         else:
             kept.append(problem)
     return kept, removed

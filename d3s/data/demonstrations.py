@@ -5,7 +5,7 @@ from typing import Any
 
 from d3s.common import UserError
 from d3s.config.schema import DataConfig
-from d3s.data.conversations import MESSAGES, ROLES, Turn
+from d3s.data.conversations import MESSAGES, ROLES, Turn, list_turns
 from d3s.data.gym import PREFIX
 from d3s.data.problems import Problem, source_rows
 from d3s.data.prompts import encode_prompts, render_prompt, render_turns, require_embedded
@@ -14,7 +14,7 @@ from d3s.data.synthetic import find_task
 
 Prompt = str | list[Turn]  # a problem, or the turns of a conversation
 SHOWN_ROLES = (*ROLES, "developer", "tool")  # of turns in prompts
-BESIDE_CONTENT = ("tool_calls", "function_call", "thinking", "reasoning_content")  # keys that no prompt would have
+NOT_TRAINED = ("tool_calls", "function_call", "thinking", "reasoning_content")  # keys beside the content of a turn
 SYNTHETIC_SIZE = 32_768  # default number of demonstrations of a synthetic task
 
 
@@ -34,7 +34,8 @@ def read_demonstrations(data: DataConfig, seed: int) -> list[tuple[Prompt, str]]
         if MESSAGES in row and data.problem_field not in row:
             pairs += _assistant_turns(row[MESSAGES], data.template, location)
         else:
-            pairs.append(tuple(_text(row, name, location) for name in (data.problem_field, data.answer_field)))
+            names = data.problem_field, data.answer_field
+            pairs.append(tuple(require_text(read_field(row, name, location), name, location) for name in names))
         if data.limit and len(pairs) >= data.limit:
             break
     if not pairs:
@@ -47,28 +48,13 @@ def _assistant_turns(messages: Any, template: str, location: str) -> Iterator[tu
     field = f"{location}: field {MESSAGES!r}"
     if template not in ("chat", "auto"):
         raise UserError(f"{location}: a conversation (field {MESSAGES!r}) requires data.template: chat")
-    if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
-        raise UserError(f"{field}: got {messages!r:.60}, expected a list of turns {{role, content}}")
-    turns = [_read_turn(turn, f"{location} turn {i}") for i, turn in enumerate(messages, start=1)]
+    turns = list_turns(messages, field, SHOWN_ROLES, NOT_TRAINED)
     answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant"]
     if not answers or answers[0] == 0:
         raise UserError(f"{field}: expected an assistant turn after the first turn")
     for i in answers:
         if messages[i].get("weight") != 0:  # of OpenAI's files: a turn that is shown and not trained
             yield turns[:i], turns[i]["content"]
-
-
-def _read_turn(turn: dict[str, Any], place: str) -> Turn:
-    read = {key: _text(turn, key, place) for key in ("role", "content")}
-    if read["role"] not in SHOWN_ROLES:
-        raise UserError(f"{place}: got the role {read['role']!r:.40}, expected {', '.join(SHOWN_ROLES)}")
-    if key := next((key for key in BESIDE_CONTENT if turn.get(key)), None):
-        raise UserError(f"{place}: got {key!r}, which would not be trained; write it into the content, or remove it")
-    return read
-
-
-def _text(row: dict[str, Any], name: str, location: str) -> str:
-    return require_text(read_field(row, name, location), name, location)
 
 
 def encode_demonstrations(
@@ -91,11 +77,9 @@ def encode_demonstrations(
         if len(prompt) + len(ids) <= longest:
             samples.append((prompt, ids))
         elif data.overlong_prompts == "error":
-            raise UserError(
-                f"{data.path}: demonstration {number}: got {len(prompt) + len(ids)} tokens, expected at most "
-                f"{longest}; raise rollout.max_completion_length or data.max_prompt_length if the model allows it, or "
-                "set data.overlong_prompts: drop"
-            )
+            problem = f"got {len(prompt) + len(ids)} tokens, expected at most {longest}"
+            remedy = "raise rollout.max_completion_length or data.max_prompt_length, or set data.overlong_prompts: drop"
+            raise UserError(f"{data.path}: demonstration {number}: {problem}; {remedy}")
     if not samples:
         raise UserError(f"{data.path}: all {len(pairs)} demonstrations are longer than {longest} tokens")
     return samples, len(pairs) - len(samples)

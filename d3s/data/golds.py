@@ -63,8 +63,7 @@ def final_answer(gold: str) -> str:
         if tagged := _TAG.findall(gold):
             gold = tagged[-1].strip()
         gold = _HOPE.sub("", gold)
-        is_container = _CONTAINER.match(gold)
-        gold = read_gold(_parse(gold) if is_container else gold) or gold
+        gold = read_gold(_parse(gold) if _CONTAINER.match(gold) else gold) or gold
         if boxes := find_boxes(gold):
             stated = extract(gold) or ()
             gold = (" or ".join(reversed(stated)) or boxes[-1][2] or "").strip()

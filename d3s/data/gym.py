@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from d3s.common import UserError, short, suggestion
-from d3s.data.synthetic import SPLITS, split_of
+from d3s.data.synthetic import split_of
 from d3s.gym.scores import GYM, SERVE
 from d3s.gym.worker import PACKAGE, SIZE
 from d3s.verifier.pool import Worker
@@ -28,14 +28,12 @@ def draw_problems(
     The text of a problem, without case and spacing, decides its split, as in synthetic tasks, so that the splits are
     disjoint for all seeds, sizes and options. Each split also has a seed of its own in the package.
 
-    Raises: UserError for an unknown task, option or split, for options that the task refuses, and for one whose scorer
+    Raises: UserError for an unknown task or option, for options that the task refuses, and for one whose scorer
         evaluates text.
     """
     name = f"{PREFIX}{task}"
     if not find_spec(PACKAGE):
         raise UserError(f"{name}: the package reasoning-gym is not installed; {INSTALL}")
-    if split not in SPLITS:
-        raise UserError(f"{name}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")
     try:
         worker = Worker(MEMORY_MB, CHUNK_LIMIT_S, SERVE)
     except (OSError, RuntimeError) as error:
@@ -84,10 +82,8 @@ def _check(task: str, options: Mapping[str, Any], about: dict[str, Any]) -> None
         near = suggestion(unknown, known)
         raise UserError(f"data.options: {task} has no option {unknown!r}{near}; its options are {', '.join(known)}")
     if found := about.get("evaluates"):
-        raise UserError(
-            f"{name}: its scorer evaluates text as code ({found}), which could run what the model writes; choose "
-            "another task, or a data file with a reward of yours"
-        )
+        danger = f"its scorer evaluates text as code ({found}), which could run what the model writes"
+        raise UserError(f"{name}: {danger}; choose another task, or a data file with a reward of yours")
     if error := about.get("error"):
         raise UserError(f"data.options: {task} refuses {json.dumps(dict(options))} ({' '.join(error.split())[:200]})")
 
@@ -96,6 +92,5 @@ def _ask(worker: Worker, name: str, *request: Any) -> Any:
     reply = worker.ask(*request, timeout_s=CHUNK_LIMIT_S)
     if reply in ("timeout", "crash", "unparsed"):
         reason = {"timeout": f"takes more than {CHUNK_LIMIT_S:g} s", "crash": f"takes more than {MEMORY_MB} MB"}
-        remedy = "set easier data.options"
-        raise UserError(f"{name}: drawing {CHUNK} problems {reason.get(reply, 'fails')}; {remedy}")
+        raise UserError(f"{name}: drawing {CHUNK} problems {reason.get(reply, 'fails')}; set easier data.options")
     return json.loads(reply)

@@ -23,7 +23,6 @@ from d3s.data.rows import (
     hub_rows,
     is_data_file,
     read_field,
-    refuse_row,
     require_text,
     require_unicode,
 )
@@ -126,6 +125,8 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit: got {limit}, expected at least 1")
+    if source.startswith(("synthetic:", PREFIX)) and split not in SPLITS:
+        raise UserError(f"{source}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")
     if source.startswith("synthetic:"):
         return _draw_problems(source.removeprefix("synthetic:"), split, limit, seed)
     if source.startswith(PREFIX):
@@ -141,19 +142,18 @@ def load_problems(
         names = fields[0] if set(fields[0]) <= row.keys() else fields[-1]
         try:
             problems.append(_read_problem(row, names, location, name, len(problems), verified))
-        except GoldError as error:
-            (unreadable if bad_rows is None else bad_rows).append(error)
         except UserError as error:
-            refuse_row(error, bad_rows)
+            if bad_rows is None and not isinstance(error, GoldError):
+                raise
+            (unreadable if bad_rows is None else bad_rows).append(error)
         if len(problems) == limit and not sampled:
             break
     if unreadable:
+        problem = f"the verifier cannot read {len(unreadable)} of {len(problems) + len(unreadable)} gold answers"
         listed = "; ".join(map(str, unreadable[:LISTED]))
-        raise UserError(
-            f"{source}: the verifier cannot read {len(unreadable)} of {len(problems) + len(unreadable)} gold answers: "
-            f"{listed}; expected final answers: correct them, name their field (data.answer_field), or score with a "
-            "function of yours (reward.functions, eval.reward; eval.py: --reward)"
-        )
+        remedy = "correct them, name their field (data.answer_field), or score with a function of yours"
+        where = "reward.functions, eval.reward; eval.py: --reward"
+        raise UserError(f"{source}: {problem}: {listed}; expected final answers: {remedy} ({where})")
     if not problems:
         expected = f"at least one row with {fields[0][0]!r} and {fields[0][1]!r}"
         raise bad_rows[0] if bad_rows else UserError(f"{source}: no problems found; expected {expected}")
@@ -220,8 +220,6 @@ def name_sources(sources: Sequence[str]) -> dict[str, str]:
 
 def _draw_problems(name: str, split: str, limit: int | None, seed: int) -> list[Problem]:
     task = find_task(name)
-    if split not in SPLITS:
-        raise UserError(f"synthetic:{name}: unknown split {split!r}; expected one of {', '.join(SPLITS)}")
     count = limit or (task.train_size if split == "train" else HELD_OUT_SIZE)
     return [
         Problem(f"{name}/{text}", text, answer, f"synthetic/{name}/{level}", reward=task.reward)
@@ -256,7 +254,7 @@ def _read_text_and_answer(
 ) -> tuple[str | tuple[Turn, ...], str]:
     text, gold = (read_field(row, name, location) for name in names)
     if names[0] == MESSAGES or isinstance(text, list):
-        text = read_turns(text, names[0], location)
+        text = read_turns(text, f"{location}: field {names[0]!r}")
     else:
         require_text(text, names[0], location, "the text of a problem")
     answer = read_gold(gold)

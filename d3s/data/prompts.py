@@ -79,42 +79,30 @@ def resolve_template(template: str, tokenizer: Any) -> str:
 def render_prompt(problem: str | Sequence[Turn], template: str, tokenizer: Any, chat: ChatOptions | None = None) -> str:
     """Render the exact text that the model is given for a problem, or for a conversation, to which nothing is added.
 
+    The system turn of a conversation takes the place of the option.
+
     Raises: UserError for an unknown template, a file without `{problem}`, and for `chat` with a tokenizer whose chat
         template is missing, fails, or does not write the system prompt.
     """
-    template = resolve_template(template, tokenizer)
-    if not isinstance(problem, str):
-        return _render_conversation(problem, template, tokenizer, chat or ChatOptions())
+    template, chat = resolve_template(template, tokenizer), chat or ChatOptions()
+    is_text = isinstance(problem, str)
     if template != "chat":
-        if chat and chat != ChatOptions():
-            raise UserError(
-                f"template {template!r}: takes no system_prompt and no chat_template_kwargs; use chat with a tokenizer "
-                "that has a chat template"
-            )
+        remedy = "use chat with a tokenizer that has a chat template"
+        if not is_text:
+            raise UserError(f"template {template!r}: cannot write a conversation; {remedy}, or set data.problem_field")
+        if chat != ChatOptions():
+            raise UserError(f"template {template!r}: takes no system_prompt and no chat_template_kwargs; {remedy}")
         # replace, not format: problems and instructions are full of braces
         return (TEMPLATES.get(template) or _read_template(template)).replace("{problem}", problem)
-    chat = chat or ChatOptions()
-    system = [] if chat.system_prompt is None else [{"role": "system", "content": chat.system_prompt}]
-    turns = [*system, {"role": "user", "content": f"{problem}\n{INSTRUCTION}"}]
-    text = render_turns(turns, tokenizer, chat.arguments)
-    if (chat.system_prompt or "").strip() not in text:
-        raise UserError("system_prompt: the tokenizer's chat template does not write it; remove it")
-    return text
-
-
-def _render_conversation(turns: Sequence[Turn], template: str, tokenizer: Any, chat: ChatOptions) -> str:
-    """A conversation by the chat template. Its own system turn takes the place of the option."""
-    if template != "chat":
-        raise UserError(
-            f"template {template!r}: cannot write a conversation; use chat with a tokenizer that has a chat template, "
-            "or name a field with the text of the problem (data.problem_field)"
-        )
+    turns = [{"role": "user", "content": f"{problem}\n{INSTRUCTION}"}] if is_text else problem
     if chat.system_prompt is not None and turns[0]["role"] != "system":
         turns = [{"role": "system", "content": chat.system_prompt}, *turns]
     text = render_turns(turns, tokenizer, chat.arguments)
-    for number, turn in enumerate(turns, 1):  # templates drop thoughts from turns of the assistant
+    # Templates drop thoughts from turns of the assistant; encode_prompts notices that the only problem is dropped.
+    for number, turn in enumerate(turns[:-1] if is_text else turns, 1):
         if turn["role"] != "assistant" and turn["content"].strip() not in text:
-            raise UserError(f"template 'chat': the tokenizer's template does not write turn {number} ({turn['role']})")
+            absent = f"turn {number} ({turn['role']})"
+            raise UserError(f"template 'chat': it does not write {absent}; remove that, or data.system_prompt")
     return text
 
 
@@ -144,10 +132,8 @@ def _check_variables(names: Iterable[str], tokenizer: Any) -> None:
     known = sorted(variables - SET_BY_TRANSFORMERS)
     for name in names:
         if name not in known:
-            raise UserError(
-                f"chat_template_kwargs: the tokenizer's chat template has no variable {name!r}"
-                f"{suggestion(name, known)}; its variables are {', '.join(known) or 'none'}"
-            )
+            expected = f"{suggestion(name, known)}; its variables are {', '.join(known) or 'none'}"
+            raise UserError(f"chat_template_kwargs: the tokenizer's chat template has no variable {name!r}{expected}")
 
 
 @lru_cache(maxsize=4)
@@ -176,17 +162,9 @@ def require_embedded(ids: Sequence[int], tokenizer: Any, where: str) -> None:
     """Raise UserError for a token that the model has no embedding of, such as an added one without resizing."""
     rows = getattr(tokenizer, "embedding_rows", None)  # set by load_pretrained
     if rows and (outside := max(ids, default=0)) >= rows:
-        raise UserError(
-            f"{where}: got token {outside} ({tokenizer.convert_ids_to_tokens(outside)!r}), expected less than the "
-            f"model's vocab_size = {rows}; use the model's own tokenizer, or resize its embedding"
-        )
-
-
-def _render(problem: Problem, template: str, tokenizer: Any, chat: ChatOptions | None) -> str:
-    try:
-        return render_prompt(problem.turns or problem.problem, template, tokenizer, chat)
-    except UserError as error:  # which depends on the conversation
-        raise UserError(f"problem {problem.id!r} ({problem.source}): {error}") if problem.turns else error from None
+        token = f"{outside} ({tokenizer.convert_ids_to_tokens(outside)!r})"
+        problem = f"got token {token}, expected less than the model's vocab_size = {rows}"
+        raise UserError(f"{where}: {problem}; use the model's own tokenizer, or resize its embedding")
 
 
 def encode_prompts(
@@ -210,12 +188,16 @@ def encode_prompts(
     # A template that begins with the beginning-of-sequence token must not get a second one from the tokenizer.
     bos_token, appended = getattr(tokenizer, "bos_token", None), _appended(tokenizer)
     for problem in problems:
-        text = _render(problem, template, tokenizer, chat)
+        place = f"problem {problem.id!r} ({problem.source})"
+        try:
+            text = render_prompt(problem.turns or problem.problem, template, tokenizer, chat)
+        except UserError as error:  # which depends on the conversation
+            raise UserError(f"{place}: {error}") if problem.turns else error from None
         add_special_tokens = template != "chat" and not (bos_token and text.startswith(bos_token))
         tokens = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
         if add_special_tokens and appended:
             tokens = tokens[:-appended]
-        require_embedded(tokens, tokenizer, f"problem {problem.id!r} ({problem.source})")
+        require_embedded(tokens, tokenizer, place)
         if not tokens:
             raise UserError(f"template {template!r}: the prompt of problem {problem.id!r} has no tokens")
         if len(tokens) <= max_prompt_length:
@@ -225,7 +207,7 @@ def encode_prompts(
         elif overlong == "error":
             size = f"got a prompt of {len(tokens)} tokens, expected at most {max_prompt_length}"
             remedy = "drop overlong prompts (data.overlong_prompts: drop; eval.py: --overlong-prompts drop)"
-            raise UserError(f"problem {problem.id!r} ({problem.source}): {size}; raise the limit or {remedy}")
+            raise UserError(f"{place}: {size}; raise the limit or {remedy}")
     if len(set(texts)) == 1 < len({problem.problem for problem in kept}):  # a chat template without the user's turn
         same = f"every problem gets the same prompt, {printable(texts[0])[:60]!r}"
         raise UserError(f"template {template!r}: {same}; use a template that contains the problem")

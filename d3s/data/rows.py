@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,13 +56,6 @@ def require_unicode(value: str, name: str, location: str) -> str:
     return value
 
 
-def refuse_row(error: UserError, bad_rows: list[UserError] | None) -> None:
-    """Raise the error of a row, or collect it if there is a list for it."""
-    if bad_rows is None:
-        raise error
-    bad_rows.append(error)
-
-
 def file_rows(path: Path, bad_rows: list[UserError] | None = None) -> Iterator[Row]:
     """Yield the rows of a local file. Raises UserError with file and line for anything malformed.
 
@@ -85,7 +78,10 @@ def file_rows(path: Path, bad_rows: list[UserError] | None = None) -> Iterator[R
                         yield location, row
                         continue
                     kind = f"got a JSON {type(row).__name__}, expected an object with a problem and an answer"
-                    refuse_row(row if isinstance(row, UserError) else UserError(f"{location}: {kind}"), bad_rows)
+                    error = row if isinstance(row, UserError) else UserError(f"{location}: {kind}")
+                    if bad_rows is None:
+                        raise error
+                    bad_rows.append(error)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     except OSError as error:
@@ -104,14 +100,11 @@ def hub_rows(name: str, split: str, remedy: str) -> Iterator[Row]:
         with _offline_unless_hub_answers():
             rows = load_dataset(path, subset or None, split=split)
     except Exception as error:  # offline, gated, misspelled and malformed data sets raise a dozen unrelated types
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"{name}: cannot load split {split!r} from the hub ({reason}); without a network, use {remedy}"
-        ) from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        problem = f"cannot load split {split!r} from the hub ({reason})"
+        raise UserError(f"{name}: {problem}; without a network, use {remedy}") from error
     features = getattr(rows, "features", None)
-    widen = _widening(features.arrow_schema) if features else dict
-    for number, row in enumerate(rows, start=1):
-        yield f"{name} row {number}", widen(row)
+    yield from _arrow_rows(rows, features.arrow_schema if features else (), name)
 
 
 @contextmanager
@@ -134,31 +127,22 @@ def _jsonl_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     lines = file.read().rstrip().split("\n")
     for number, line in enumerate(lines if lines != [""] else [], start=1):
         location = f"{path} line {number}"
-        if not line.strip():
-            yield location, UserError(f"{location}: got an empty line, expected one JSON object per line")
-            continue
         try:
-            yield location, _parse_json(line, location)
+            yield location, _parse_json(line, location, "one JSON object per line")
         except UserError as error:
             yield location, error
-        except (ValueError, RecursionError) as error:
-            yield location, UserError(f"{location}: not valid JSON ({error}); expected one JSON object per line")
 
 
 def _json_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
     text = file.read()
-    try:
-        rows = _parse_json(text, path) if text.strip() else []
-    except (ValueError, RecursionError) as error:
-        line = f" line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UserError(f"{path}{line}: not valid JSON ({error}); expected a list of objects") from error
+    rows = _parse_json(text, path, "a list of objects") if text.strip() else []
     if not isinstance(rows, list):
         raise UserError(f"{path}: got a JSON {type(rows).__name__}, expected a list of objects")
     for number, row in enumerate(rows, start=1):
         yield f"{path} record {number}", row
 
 
-def _parse_json(text: str, location: object) -> Any:
+def _parse_json(text: str, location: object, expected: str) -> Any:
     """Parse JSON. A repeated key is an error: its second value would silently replace the first."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -166,7 +150,11 @@ def _parse_json(text: str, location: object) -> Any:
             raise UserError(f"{location}: duplicate key {duplicate!r} in an object")
         return dict(pairs)
 
-    return json.loads(text, object_pairs_hook=unique)
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        problem = f"not valid JSON ({error})" if text.strip() else "got an empty line"
+        raise UserError(f"{location}: {problem}; expected {expected}") from error
 
 
 def _csv_rows(path: Path, file: TextIO) -> Iterator[ReadRow]:
@@ -198,13 +186,11 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         rows = table.to_pylist()
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:  # the others: what Python cannot hold
         raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
-    widen = _widening(table.schema)
-    for number, row in enumerate(rows, start=1):
-        yield f"{path} row {number}", widen(row)
+    yield from _arrow_rows(rows, table.schema, path)
 
 
-def _widening(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A function that gives 0.1 of type float32 the value 0.1, not 0.10000000149011612, in the columns of a row."""
+def _arrow_rows(rows: Iterable[dict[str, Any]], schema: Iterable[Any], source: object) -> Iterator[Row]:
+    """Rows with their location. 0.1 of type float32 gets the value 0.1, not 0.10000000149011612."""
     import numpy as np
     from pyarrow import types
 
@@ -218,4 +204,5 @@ def _widening(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return value
 
     narrow = {field.name: field.type for field in schema if "float" in str(field.type)}
-    return lambda row: row | {name: convert(row[name], kind) for name, kind in narrow.items()}
+    for number, row in enumerate(rows, start=1):
+        yield f"{source} row {number}", row | {name: convert(row[name], kind) for name, kind in narrow.items()}

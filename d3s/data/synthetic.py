@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha256
-from itertools import chain, product
+from itertools import product
 
 from d3s.common import UserError
 from d3s.data import word_problems
@@ -58,10 +58,8 @@ class Task:
             problem = self._generate_in(split, rng)
             misses = misses + 1 if problem[0] in drawn else 0
             if misses > 500:
-                raise UserError(
-                    f"synthetic:{self.name}: got a request for {count} {split} problems, expected at most about "
-                    f"{len(drawn)}, which is all there are"
-                )
+                problem = f"got a request for {count} {split} problems, expected at most about {len(drawn)}"
+                raise UserError(f"synthetic:{self.name}: {problem}, which is all there are")
             drawn.setdefault(problem[0], problem)
         return list(drawn.values())
 
@@ -132,7 +130,7 @@ def _reduce(numbers: list[int], signs: list[str], i: int) -> tuple[list[int], li
     return [*numbers[:i], value, *numbers[i + 2 :]], signs[:i] + signs[i + 1 :]
 
 
-def _expression(numbers: list[int], signs: list[str]) -> str:
+def _expression(numbers: Sequence[object], signs: Sequence[str]) -> str:
     return str(numbers[0]) + "".join(f"{sign}{number}" for sign, number in zip(signs, numbers[1:], strict=True))
 
 
@@ -255,15 +253,14 @@ PROGRAM_TRIES = 64  # random programs per demonstration
 @cache
 def program_value(program: str, a: int, b: int) -> int:
     """Value of a program that this module wrote."""
-    value, _ = evaluate_expression(program.replace("a", str(a)).replace("b", str(b)))
-    return value
+    return evaluate_expression(program.replace("a", str(a)).replace("b", str(b)))[0]
 
 
 @cache
 def all_programs() -> tuple[str, ...]:
     """Every expression of two or three operands with both a and b in it, shortest first."""
     return tuple(
-        "".join(chain(*zip(operands, (*signs, ""))))
+        _expression(operands, signs)
         for count in (2, 3)
         for operands in product(OPERANDS, repeat=count)
         for signs in product(SYMBOLS, repeat=count - 1)

@@ -35,24 +35,17 @@ class Kind:
     text: str
     limits: dict[str, tuple[int, int]]
 
-    @property
-    def steps(self) -> int:
-        """Number of operations."""
-        return len(self.operations) // 2
-
-    def calculate(self, numbers: dict[str, int]) -> list[tuple[int, str, int, float]]:
-        """The steps (left, sign, right, value); the last value is the answer."""
-        value, steps = numbers[self.operations[0]], []
-        for sign, letter in zip(self.operations[1::2], self.operations[2::2], strict=True):
-            left, value = value, OPERATIONS[sign](value, numbers[letter])
-            steps.append((left, sign, numbers[letter], value))
-        return steps
-
     def draw(self, rng: random.Random) -> tuple[dict[str, int], list[tuple[int, str, int, float]]]:
-        """Numbers within the limits whose values are natural and above zero, and the steps."""
+        """Numbers within the limits, and the steps (left, sign, right, value), whose values are natural and above zero.
+
+        The last value is the answer.
+        """
         while True:
             numbers = {letter: rng.randint(*limits) for letter, limits in self.limits.items()}
-            steps = self.calculate(numbers)
+            value, steps = numbers[self.operations[0]], []
+            for sign, letter in zip(self.operations[1::2], self.operations[2::2], strict=True):
+                left, value = value, OPERATIONS[sign](value, numbers[letter])
+                steps.append((left, sign, numbers[letter], value))
             if all(value > 0 and value == int(value) for *_, value in steps):
                 return numbers, steps
 
@@ -96,12 +89,12 @@ DEMONSTRATED = (
 
 def generate(rng: random.Random, steps: int | None = None) -> tuple[str, str, str]:
     """Draw a problem (of `steps` steps, if given) as (text, answer, level). Answers are natural numbers above zero."""
-    index, kind = rng.choice([(i, kind) for i, kind in enumerate(KINDS) if steps in (None, kind.steps)])
+    index, kind = rng.choice([(i, kind) for i, kind in enumerate(KINDS) if steps in (None, len(kind.operations) // 2)])
     numbers, calculated = kind.draw(rng)
     bucket = sha256(f"{index} {numbers}".encode()).digest()[0] % 10
     names = NAMES[{0: "validation", 1: "test"}.get(bucket, "train")]
     text = kind.text.format(name=rng.choice(names), things=rng.choice(THINGS), **numbers)
-    return f"{text}\n", str(int(calculated[-1][-1])), f"{kind.steps}-step"
+    return f"{text}\n", str(int(calculated[-1][-1])), f"{len(calculated)}-step"
 
 
 def demonstrate(rng: random.Random) -> tuple[str, str]:

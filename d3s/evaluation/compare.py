@@ -45,9 +45,7 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[list[int], dict[str, t
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. Raises UserError as `compare`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m d3s.evaluation.compare", description="Compare two files of samples."
-    )
+    parser = argparse.ArgumentParser("python -m d3s.evaluation.compare", description="Compare two files of samples.")
     parser.add_argument("files", nargs=2, type=Path, metavar="FILE.jsonl", help="samples written by eval.py: A, then B")
     parser.add_argument("--k", type=parse_ks, default=(1,), help="values of k for Pass@k, as in 1,8 (default: 1)")
     options = parser.parse_args(arguments)

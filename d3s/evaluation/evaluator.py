@@ -22,29 +22,6 @@ class EvaluationStopped(Exception):
     """A signal to stop has come."""
 
 
-def _sample(
-    engine: Engine,
-    tokenizer: Any,
-    requests: Sequence[Request],
-    sampling: Sampling,
-    stopping: Callable[[], Any],
-    on_response: Callable[[Request, Sample], None],
-) -> list[list[Sample]]:
-    """The n samples of each request. Raises EvaluationStopped once `stopping` is true and a response has ended."""
-    groups: dict[tuple[str, int], list[Sample]] = {}
-
-    def add(request: Request, group: list[Sample]) -> None:
-        groups[request.data, request.index] = group
-
-    def look(request: Request, sample: Sample) -> None:
-        on_response(request, sample)
-        if stopping():
-            raise EvaluationStopped
-
-    sample_responses(engine, tokenizer, requests, sampling, add, look)
-    return [groups[request.data, request.index] for request in requests]
-
-
 def evaluate_to_files(
     directory: Path,
     engine: Engine,
@@ -53,15 +30,15 @@ def evaluate_to_files(
     sampling: Sampling,
     *,
     ks: Sequence[int] = (1, 8),
-    on_progress: Callable[[str, int], None] = lambda data, responses: None,
+    on_found: Callable[[str, int], None] = lambda data, responses: None,
     on_response: Callable[[Request, Sample], None] = lambda request, sample: None,
 ) -> list[EvalResult]:
     """Evaluate each data set of `tests` into NAME.jsonl. Problems that are complete in the file are not sampled again.
 
     Args:
         tests: prompts and score function of each data set, by its name.
-        on_progress: called with a data set's name and the number of its new responses.
-        on_response: see sample_responses; called after on_progress.
+        on_found: called with a data set's name and the number of its responses that are there already.
+        on_response: see sample_responses.
 
     Raises: UserError if a file contains samples of other problems or cannot be written; ValueError for a k greater than
         n.
@@ -70,18 +47,13 @@ def evaluate_to_files(
         files, remaining = {}, []
         for name, (prompts, score) in tests.items():
             files[name] = stack.enter_context(SampleFile(directory / f"{name}.jsonl", name, prompts, sampling.n))
-            on_progress(name, len(files[name].groups) * sampling.n)
+            on_found(name, len(files[name].groups) * sampling.n)
             remaining += [r for r in make_requests(name, prompts, score) if r.index not in files[name].groups]
 
-        def count(request: Request, sample: Sample) -> None:
-            on_progress(request.data, 1)
-            on_response(request, sample)
+        def write(request: Request, group: list[Sample]) -> None:
+            files[request.data].append(request.index, group)
 
-        sample_responses(
-            engine, tokenizer, remaining, sampling,
-            lambda request, group: files[request.data].append(request.index, group),
-            count,
-        )  # fmt: skip
+        sample_responses(engine, tokenizer, remaining, sampling, write, on_response)
         for file in files.values():
             file.sort()
         return [summarize([f.groups[i] for i in sorted(f.groups)], name, ks) for name, f in files.items()]
@@ -112,14 +84,20 @@ def evaluate_on_ranks(
     settings, limit = config.eval, config.rollout.max_completion_length
     sampling = Sampling(n=settings.n, max_tokens=limit, seed=config.train.seed, extraction=config.reward.extraction)
     rules = scorers({name: prompts.problems for name, prompts in tests.items()}, settings.reward)
-    groups, shared = {}, config.rollout.tensor_parallel_size > 1  # whose ranks must all go on
+    groups: dict[Request, list[Sample]] = {}
+
+    def look(request: Request, sample: Sample) -> None:
+        on_response(request, sample)
+        if config.rollout.tensor_parallel_size == 1 and stopping():  # the ranks of one engine must all go on
+            raise EvaluationStopped
+
     with fails_together(accelerator), open_scores(rules, opened, config.reward) as scores:
         requests = [r for name, prompts in tests.items() for r in make_requests(name, prompts, scores[name])]
         sampled, own = shard(len(requests), accelerator, config.rollout.tensor_parallel_size)
         with suppress(EvaluationStopped):
-            own_requests, ends = [requests[i] for i in sampled], lambda: not shared and stopping()
-            groups = dict(zip(sampled, _sample(engine, tokenizer, own_requests, sampling, ends, on_response)))
-    gathered = dict(all_gather_objects([(i, groups.get(i)) for i in own], accelerator))
+            own_requests = [requests[i] for i in sampled]
+            sample_responses(engine, tokenizer, own_requests, sampling, groups.__setitem__, look)
+    gathered = dict(all_gather_objects([(i, groups.get(requests[i])) for i in own], accelerator))
     if None in gathered.values():
         return None
     groups_of = {name: [gathered[i] for i in sorted(gathered) if requests[i].data == name] for name in tests}

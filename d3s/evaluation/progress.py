@@ -35,12 +35,13 @@ class EvaluationProgress:
         self._bars.stop()
 
     def advance(self, name: str, responses: int) -> None:
-        """Count responses, new ones or those that are there already."""
+        """Count responses that are there already."""
         self._left -= responses
         self._bars.advance(self._tasks[name], responses)
 
     def add(self, name: str, tokens: int) -> None:
-        """Count the tokens of a new response."""
+        """Count a new response, of this many tokens."""
+        self.advance(name, 1)
         now = time.monotonic()
         self._new, self._tokens = self._new + 1, self._tokens + tokens
         seconds = max(now - self._started, 1e-9)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from d3s.common import UserError
@@ -59,9 +60,9 @@ class Sampling:
         return SamplingParams(max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
-    """A problem to sample n responses to."""
+    """A problem to sample n responses to. Two requests are never equal."""
 
     data: str  # name of its data set
     index: int  # position in the data set; with the seed and the name it determines the samples
@@ -103,9 +104,8 @@ def open_scores(
 
 def look_at(look: FirstResponses, request: Request, sample: Sample, scorer: Value) -> None:
     """Let `look` see a response; only the verifier needs an extracted answer."""
-    look.add(
-        (request.data, request.index), sample.response, sample.finished, bool(sample.extracted or scorer != VERIFIER)
-    )
+    answered = bool(sample.extracted or scorer != VERIFIER)
+    look.add((request.data, request.index), sample.response, sample.finished, answered)
 
 
 def sample_responses(
@@ -121,27 +121,14 @@ def sample_responses(
     Samples depend only on the seed, the data set's name and the problem's index, not on which other requests there are.
     `on_response` is called with every finished response, which has no score yet.
     """
-    batch_size = max(1, RESPONSES_PER_CALL // sampling.n)
-    for batch in (requests[start : start + batch_size] for start in range(0, len(requests), batch_size)):
-        _sample_batch(engine, tokenizer, batch, sampling, on_group, on_response)
-
-
-def _sample_batch(
-    engine: Engine,
-    tokenizer: Any,
-    requests: Sequence[Request],
-    sampling: Sampling,
-    on_group: Callable[[Request, list[Sample]], None],
-    on_response: Callable[[Request, Sample], None],
-) -> None:
-    """Make one engine call, whose responses finish in any order."""
-    pending: list[dict[int, tuple[Sample, Future[float]]]] = [{} for _ in requests]
+    pending: dict[Request, dict[int, tuple[Sample, Future[float]]]] = {request: {} for request in requests}
     decode = text_decoder(tokenizer, engine.stop_token_ids)
-    finished: list[int] = []  # indices of requests with n responses, of which some have no score yet
+    finished: list[Request] = []  # with n responses, of which some have no score yet
 
-    def add(rollout: Rollout) -> None:
+    def add(batch: Sequence[Request], rollout: Rollout) -> None:
         """Start to score a finished response, and deliver the groups that are scored."""
-        request, group = requests[rollout.problem], pending[rollout.problem]
+        request = batch[rollout.problem]
+        group = pending[request]
         text = request.opened + decode(rollout.response_ids)
         extracted = stated_answer(text, request.problem.row, sampling.extraction)
         if extracted is None and request.problem.reward:  # a program votes as a whole
@@ -151,24 +138,25 @@ def _sample_batch(
         )
         group[rollout.sample] = unscored, request.score(text, request.problem.answer, request.problem.row)
         if len(group) == sampling.n:
-            finished.append(rollout.problem)
+            finished.append(request)
         on_response(request, unscored)
-        deliver([i for i in finished if all(score.done() for _, score in pending[i].values())])
+        deliver([r for r in finished if all(score.done() for _, score in pending[r].values())])
 
-    def deliver(indices: list[int]) -> None:
+    def deliver(complete: list[Request]) -> None:
         """Call `on_group` for these groups, waiting for their scores."""
-        for i in indices:
-            finished.remove(i)
-            group = [replace(unscored, score=score.result()) for _, (unscored, score) in sorted(pending[i].items())]
-            pending[i] = {}
-            on_group(requests[i], group)
+        for request in complete:
+            finished.remove(request)
+            scored = sorted(pending.pop(request).items())
+            on_group(request, [replace(unscored, score=score.result()) for _, (unscored, score) in scored])
 
-    engine.generate(
-        [request.prompt_ids for request in requests],
-        n=sampling.n,
-        params=sampling.params,
-        seeds=[s for r in requests for s in rollout_seeds(sampling.seed, f"eval/{r.data}", [r.index], sampling.n)],
-        entropies=False,
-        on_finished=add,
-    )
-    deliver(list(finished))
+    size = max(1, RESPONSES_PER_CALL // sampling.n)
+    for batch in (requests[start : start + size] for start in range(0, len(requests), size)):
+        engine.generate(
+            [request.prompt_ids for request in batch],
+            n=sampling.n,
+            params=sampling.params,
+            seeds=[s for r in batch for s in rollout_seeds(sampling.seed, f"eval/{r.data}", [r.index], sampling.n)],
+            entropies=False,
+            on_finished=partial(add, batch),
+        )
+        deliver(list(finished))

@@ -56,12 +56,12 @@ def needs_scores(value: Value) -> bool:
 
 
 def prune(
-    batch: Batch, value: Value, logprobs: Tensor, entropies: Tensor, generator: torch.Generator
+    batch: Batch, value: Value, logprobs: Tensor | None, entropies: Tensor | None, generator: torch.Generator
 ) -> dict[str, float]:
     """Restrict `batch.selected` to the tokens that the rule chooses. Returns shares of samples and tokens as metrics.
 
     Args:
-        logprobs, entropies: [T], before the update; read only if needs_scores(value).
+        logprobs, entropies: [T], before the update; None unless needs_scores(value).
     """
     arguments = {"sequence_ids": batch.sequence_ids, "generator": generator}
     result = PRUNE_RULES.rule(value)(**arguments, logprobs=logprobs, entropies=entropies)

@@ -58,10 +58,10 @@ class SftTrainer(StopSignals):
         check_targets(model, config.lora)
         began = read_state(checkpoint) if checkpoint else {}
         fitted = fit_recomputation(config, model, self.accelerator, began.get("microbatch"))
-        ends = stop_token_ids(model)
-        end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id in ends else ends[0]
+        end = stop_token_ids(model)[0] if self.tokenizer.eos_token_id is None else self.tokenizer.eos_token_id
         limit = min(config.data.max_prompt_length + config.rollout.max_completion_length, budget + 1)
         self.samples, dropped = encode_demonstrations(pairs, config.data, self.tokenizer, end, limit)
+        longest = max(len(prompt) + len(response) for prompt, response in self.samples)
         self.held_out = self._hold_out() if config.sft.held_out else None
         template = render_prompt("{problem}", config.data.template, self.tokenizer)
         rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
@@ -69,8 +69,6 @@ class SftTrainer(StopSignals):
         changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
-        measured = zip(self.held_out.prompts, self.held_out.responses) if self.held_out else ()
-        longest = max(len(prompt) + len(response) for prompt, response in (*self.samples, *measured))
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, fitted, self.accelerator, longest, loss)
         self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
@@ -106,10 +104,9 @@ class SftTrainer(StopSignals):
                 self._log(metrics, times)
                 if due:
                     self._save()
-            stop = max(all_gather_objects([self.stop_signal], self.accelerator))
-            if stop and not due:
-                self._save()
-            if stop:
+            if stop := max(all_gather_objects([self.stop_signal], self.accelerator)):
+                if not due:
+                    self._save()
                 self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
                 return 128 + stop
             started, cpu = time.perf_counter(), time.process_time()
@@ -126,11 +123,9 @@ class SftTrainer(StopSignals):
             if texts[i] not in held and copies[texts[i]] <= left:
                 held.add(texts[i])
                 left -= copies[texts[i]]
-        if len(held) == len(copies):
-            raise UserError(f"sft.held_out: got {share:g}, expected less, as it is all {count} demonstrations")
-        if not held:
-            fewer = f"got {share:g} of {count} demonstrations, fewer than the copies of any of them"
-            raise UserError(f"sft.held_out: {fewer}; raise it, or remove copies")
+        if len(held) in (0, len(copies)):
+            problem = f"got {share:g}, which is {'all' if held else 'none'} of {count} demonstrations with their copies"
+            raise UserError(f"sft.held_out: {problem}; choose another share, or remove copies")
         chosen = [text in held for text in texts]
         batch = supervised_batch(list(compress(self.samples, chosen)))
         self.samples = [sample for sample, out in zip(self.samples, chosen) if not out]
@@ -156,13 +151,12 @@ class SftTrainer(StopSignals):
 
     def prune(self, batch: Batch) -> dict[str, Any]:
         """Restrict a batch to the samples and tokens that are trained, by a pass without gradient where needed."""
-        rule = self.config.sft.prune
+        rule, scores = self.config.sft.prune, (None, None)
         generator = torch.Generator().manual_seed(self.config.train.seed * 1_000_003 + self.state.step)
-        if not needs_scores(rule):
-            return prune(batch, rule, batch.entropies, batch.entropies, generator)
-        with phase("logprobs"):
-            logprobs, entropies = self.actor.compute_logprobs(batch)
-        return prune(batch, rule, logprobs, entropies, generator)
+        if needs_scores(rule):
+            with phase("logprobs"):
+                scores = self.actor.compute_logprobs(batch)
+        return prune(batch, rule, *scores, generator)
 
     def update(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""

@@ -31,7 +31,7 @@ def contents():
 def test_turns_are_rendered_as_they_stand(system, earlier, last, option):
     said = [t for pair in earlier for t in map(turn, ("user", "assistant"), pair)]
     turns = [*[SYSTEM] * system, *said, turn("user", last)]
-    read = read_turns([t | {"name": None} for t in turns], "messages", "line 1")
+    read = read_turns([t | {"name": None} for t in turns], "line 1")
     assert list(read) == turns and conversation_text(read).endswith(last)
     added = [] if system or option is None else [turn("system", option)]
     assert render_prompt(read, "chat", TOKENIZER, ChatOptions(option)) == rendered(added + turns)
@@ -67,9 +67,9 @@ def test_rows_with_messages_are_problems(tmp_path, suffix):
         (["1+1?"], ", turn 1: got '1+1?', expected {role, content}"),
         ([SYSTEM, turn("tool", "2"), ASKED], ", turn 2: got the role 'tool', expected system, user, assistant"),
         ([{"content": "1+1?"}], ", turn 1: got the role None, expected system, user, assistant"),
-        ([turn("user", " ")], ", turn 1: got the content ' ', expected text"),
-        ([turn("user", [{"text": "a"}])], ", turn 1: got the content [{'text': 'a'}], expected text"),
-        ([ASKED, SAID | {"tool_calls": [1]}, AGAIN], ", turn 2: got 'tool_calls', expected role and content alone"),
+        ([turn("user", " ")], ", turn 1: field 'content': got ' ', expected text"),
+        ([turn("user", [{"text": "a"}])], ", turn 1: field 'content': got [{'text': 'a'}], expected text"),
+        ([ASKED, SAID | {"a": [1]}, AGAIN], ", turn 2: got 'a'; write it into the content, or remove it"),
         ([ASKED, SYSTEM, ASKED], ", turn 2: got the role 'system', expected it in the first turn alone"),
     ],
 )

@@ -151,7 +151,7 @@ def test_equal_texts_and_shared_ngrams_are_removed():
     ]
     kept, removed = decontaminate(train, test)
     assert [p.id for p in kept] == ["other-sign", "twelve"]
-    assert [(o.train_id, o.test_id, o.reason) for o in removed] == [
+    assert [(p.id, match.id, reason) for p, reason, match in removed] == [
         ("equal", "sum", "equal"), ("thirteen", "long", "ngram"),
     ]  # fmt: skip
 
@@ -168,4 +168,4 @@ def test_removals_match_all_pairs(train, test, size):
     kept, removed = decontaminate([problem(t, str(i)) for i, t in enumerate(train)], [problem(t) for t in test], size)
     clean = [i for i, a in enumerate(train) if not any(a == b or grams(a) & grams(b) for b in test)]
     assert [int(p.id) for p in kept] == clean
-    assert sorted([int(o.train_id) for o in removed] + clean) == list(range(len(train)))
+    assert sorted([int(p.id) for p, *_ in removed] + clean) == list(range(len(train)))

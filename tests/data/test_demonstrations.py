@@ -85,9 +85,9 @@ def test_bad_conversations_are_refused(tmp_path):
     user = {"role": "user", "content": "a"}
     for messages, message in (
         ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
-        ([user, {"role": "user"}], "line 1 turn 2: no field 'content'"),
+        ([user, {"role": "user"}], "turn 2: field 'content': got None, expected text"),
         ([user, {"role": "asistant", "content": "b"}], "turn 2: got the role 'asistant', expected system, user, ass"),
-        ([user, user | {"role": "assistant", "tool_calls": [1]}], "turn 2: got 'tool_calls', which would not be tra"),
+        ([user, user | {"role": "assistant", "tool_calls": [1]}], "turn 2: got 'tool_calls'; write it into"),
         ([user], "expected an assistant turn after the first turn"),
         ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),
     ):

@@ -13,6 +13,7 @@ from d3s.config.schema import Config
 from d3s.data import gym
 from d3s.data.dataset import contents, read_problems
 from d3s.data.problems import load_problems
+from d3s.data.synthetic import SPLITS
 from d3s.reward import RewardFunction
 from d3s.tiny import byte_tokenizer
 from tests.helpers.configs import ROOT
@@ -56,7 +57,7 @@ def reward():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_tasks_have_disjoint_splits_and_their_own_scores(task, reward):
-    splits = {split: load_problems(f"reasoning-gym:{task}", split=split, limit=8) for split in gym.SPLITS}
+    splits = {split: load_problems(f"reasoning-gym:{task}", split=split, limit=8) for split in SPLITS}
     texts = {" ".join(p.problem.split()).casefold() for problems in splits.values() for p in problems}
     assert len(texts) == 24
     assert splits["train"] == load_problems(f"reasoning-gym:{task}", limit=9)[:8]

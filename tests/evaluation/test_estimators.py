@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from d3s.evaluation import pass_at_k
-from d3s.evaluation.estimators import majority, parse_ks
+from d3s.evaluation.estimators import majority, parse_ks, pass_at_k
 from d3s.evaluation.files import Sample
 from d3s.evaluation.results import metric_values, summarize
 

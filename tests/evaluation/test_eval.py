@@ -121,14 +121,14 @@ def test_interrupted_command_resumes(base_model, tmp_path):
         (["--max-tokens", "5000"], "got responses of up to 5000 tokens, expected less than the model's 2048 positions"),
         (["--stop", "a", ""], "--stop: got ['a', ''], expected at most four texts"),
         (["--template", "chat"], "the tokenizer has no chat template"),
-        (["--model", "no/such/model"], "got 'no/such/model', expected a directory"),
+        (["--model", "no/such/model"], "no/such/model: no such directory; expected"),
         (["--reward", "nothing"], "--reward: got 'nothing', expected 'verify', 'boxed', module:function"),
         (
             ["--reward", "tests.helpers.rewards:as_text"],
             "--reward: tests.helpers.rewards:as_text returned '1', expected",
         ),
         (["--reward", "{rule: boxed, strict: 1}"], "--reward: boxed has no option 'strict'"),
-        (["--template", "plain", "--system-prompt", "Be brief."], "--system-prompt: requires --template chat"),
+        (["--template", "plain", "--system-prompt", "Be brief."], "template 'plain': takes no system_prompt"),
         (["--options", '{"chian": {}}'], "--options: got 'chian', expected the task of a reasoning-gym:TASK in --data"),
     ],
 )
@@ -145,7 +145,7 @@ def test_half_precisions_leave_equal_room(base_model, monkeypatch):
     monkeypatch.setattr("d3s.commands.evaluate.free_memory", lambda: 2**36)
     monkeypatch.setattr("d3s.commands.evaluate.build_engine", lambda path, rollout, **_: rollout.kv_cache_gb)
     kinds = ("float32", "float16", "bfloat16")
-    whole, half, other = (open_engine(str(base_model), "vllm", kind, 128, 0) for kind in kinds)
+    whole, half, other = (open_engine(str(base_model), "vllm", kind, 128, seed=0) for kind in kinds)
     assert half == other == whole / 2
 
 

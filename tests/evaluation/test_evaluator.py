@@ -54,9 +54,11 @@ def test_results_match_the_scripted_responses():
 
 def run_to(path, engine, count=60, sampling=SAMPLING, **changes):
     tests, progress = {path.stem: (make_prompts(count, **changes), exact_score)}, Counter()
-    (result,) = evaluate_to_files(
-        path.parent, engine, TOKENIZER, tests, sampling, on_progress=lambda data, more: progress.update({data: more})
-    )
+    count_all = {
+        "on_found": lambda data, responses: progress.update({data: responses}),
+        "on_response": lambda request, sample: progress.update({request.data: 1}),
+    }
+    (result,) = evaluate_to_files(path.parent, engine, TOKENIZER, tests, sampling, **count_all)
     assert progress == {path.stem: count * sampling.n}
     return result
 

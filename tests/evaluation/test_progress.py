@@ -15,7 +15,6 @@ def test_time_left_counts_the_responses_under_way(monkeypatch):
     shown = progress.EvaluationProgress(Console(file=output, width=120), {"words": 1000}, at_once=100)
     for i in range(100):
         clock[0] = 10 + i * 5 / 99
-        shown.advance("words", 1)
         shown.add("words", tokens=10)
     first, last = output.getvalue().splitlines()
     assert first == "1 of 1,000 responses, 1 tokens/s, about 3 min left"  # 949 / 51 of 10 s
