@@ -111,7 +111,7 @@ class Trainer(StopSignals):
         self.order = build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
         self.selector = Selector(config.selector, config.reward)
-        self.passes = {below_1: forward_passes(config, 1 - below_1) for below_1 in (True, False)}
+        self.passes = {k < 1: forward_passes(config, k) for k in (0.5, 1.0)}
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         sized = config.updated(data={"max_prompt_length": longest})
