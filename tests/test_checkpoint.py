@@ -178,7 +178,7 @@ def test_damaged_file_is_detected(name, run, path, capsys):
 def test_no_run_is_overwritten(run, path, tmp_path, capsys):
     other = tmp_path / "other"
     (other / "best").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"other: is no run, but has best, which a run replaces; choose another train"):
+    with pytest.raises(UserError, match=r"other: is no run, but has best, which a run replaces; change train"):
         find_resume(other, "never")
     (other / "best").rmdir()
     assert find_resume(other, str(path)) == find_resume(run, str(path)) == path
