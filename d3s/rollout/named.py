@@ -105,9 +105,8 @@ def _sample_problem(
 
 
 def _checksums_problem(result: Any, **_: Any) -> str | None:
-    if isinstance(result, dict) and all(isinstance(total, int) for total in result.values()):
-        return None
-    return f"{type(result).__name__}, expected the dict of weight_checksums"
+    sums = isinstance(result, dict) and all(isinstance(total, int) for total in result.values())
+    return None if sums else f"{type(result).__name__}, expected the dict of weight_checksums"
 
 
 def _count_problem(result: Any, **_: Any) -> str | None:

@@ -68,7 +68,9 @@ class ServerClient:
             missing = path.partition("?")[0]
             raise UserError(f"{where}: has no {missing}; expected vLLM's server, started with VLLM_SERVER_DEV_MODE=1")
         if status != 200:
-            raise UserError(f"{where}: answered {path} with {status}: {_error_message(text)}")
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                text = json.loads(text)["error"]["message"]
+            raise UserError(f"{where}: answered {path} with {status}: {' '.join(text.split())[:300]}")
         try:
             return json.loads(text or "{}")
         except ValueError as error:
@@ -107,10 +109,3 @@ class ServerClient:
                     failures += 1
                     if failures == HEALTH_FAILURES:
                         raise
-
-
-def _error_message(text: str) -> str:
-    """Extract the message of an error answer, as one line."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        text = json.loads(text)["error"]["message"]
-    return " ".join(text.split())[:300]

@@ -15,11 +15,10 @@ from uuid import uuid4
 import aiohttp
 import torch
 import torch.distributed
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from d3s.common import UserError, disk_error
+from d3s.common import UserError, writing
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.pretrained import as_saved, read_config
@@ -177,12 +176,10 @@ class ServerEngine(Engine):
         """Write one file per chunk and have the servers read them."""
         shutil.rmtree(self.weights_folder, ignore_errors=True)
         folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
-        try:
+        with writing(folder):
             folder.mkdir(parents=True)
             for number, tensors in enumerate(chunks):
                 save_file(tensors, folder / f"{number:05}.safetensors")
-        except (OSError, SafetensorError) as error:
-            raise disk_error(folder, error) from error
         self._client.run(lambda session: [self._reload(session, s, folder) for s in self._client.servers])
         shutil.rmtree(self.weights_folder)
 
@@ -203,7 +200,7 @@ class ServerEngine(Engine):
         try:
             await self._client.call_workers(session, server, "reload_weights", weights_path=str(folder))
         except UserError as error:  # vLLM's server does not survive that
-            remedy = "the server must see that folder and serve a model of this shape; restart it"
+            remedy = "the server must see that folder under the same path and serve a model of its shape; restart it"
             raise UserError(f"{error}; {remedy}") from error
 
     async def _clear_cache(self, session: aiohttp.ClientSession, server: str) -> None:
