@@ -90,10 +90,8 @@ def restore_parts(parts: dict[str, Any], saved: dict[str, dict], accelerator: Ac
     return sorted(parts.keys() - saved.keys())
 
 
-def save_checkpoint(
-    actor: Actor, state: RunState, config: Config, run: Path, keep: int, *, same_weights: bool = False
-) -> Path:
-    """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep` up to this step. Collective.
+def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, *, same_weights: bool = False) -> Path:
+    """Write checkpoints/step_XXXXXX atomically and keep the newest checkpoint.keep up to this step. Collective.
 
     Args:
         same_weights: the run has a checkpoint of this step; if as many ranks wrote it, its weights and optimizer stay.
@@ -150,7 +148,7 @@ def save_checkpoint(
             shutil.rmtree(temporary, ignore_errors=True)
         raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in [p for p in saved_steps(run) if step_of(p) <= state.step][:-keep]:
+        for old in [p for p in saved_steps(run) if step_of(p) <= state.step][: -config.checkpoint.keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
@@ -176,7 +174,7 @@ def _finish_files(folder: Path, rank: int, finished: Container[str]) -> list[tup
     entries = []
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(file.relative_to(folder))
-        writer = re.search(r"(?:pp_rank|random)_(\d+)", name)  # names of ZeRO-3's partitions and of random states
+        writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # names of ZeRO-3's partitions and of random states
         if name not in finished and int(writer[1] if writer else 0) == rank:
             flush_to_disk(file)
             entries.append((name, _entry(file)))

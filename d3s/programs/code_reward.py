@@ -108,14 +108,13 @@ class CodeReward:
         """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
         with self._lock:
             self._stats[COUNTS.get(report.state, report.state)] += 1
-            first = report.needs_more and answer not in self._warned
-            if first:
-                self._warned.add(answer)
-        if first:
-            name = row.get("task_id") or quote(str(row.get("problem", "")))
-            text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
-            text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
-            print(printable(text), file=sys.stderr, flush=True)
+            if not report.needs_more or answer in self._warned:
+                return
+            self._warned.add(answer)
+        name = row.get("task_id") or quote(str(row.get("problem", "")))
+        text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
+        text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 @lru_cache(maxsize=CACHED_REPORTS)
