@@ -71,9 +71,8 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     model, shape = model_row(config, place), find_shape(config.model.name)
     data, problems, longest = check_data(config)
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
-    options += reference_rows(config)
     threads = ("threads", f"{planned_threads(shape and shape.parameters)} of {usable_cores()} usable cores")
-    rows = [model, threads, *_batch_rows(config, problems), *options, *data]
+    rows = [model, threads, *_batch_rows(config, problems), *options, *reference_rows(config), *data]
     passes = forward_passes(config, schedule_bounds(config)[1][0])
     parts = [labeled(rows), schedule_table(config), _passes_table(config, passes)]
     if shape is None:

@@ -44,9 +44,8 @@ class OwnEngine(Engine):
                 raised.append(error)
                 raise
 
-        options = {"params": params, "seeds": seeds, "entropies": entropies, "on_finished": report}
         try:
-            self._own.sample(rollouts=rollouts, **options)
+            self._own.sample(rollouts=rollouts, params=params, seeds=seeds, entropies=entropies, on_finished=report)
         except UserError:
             if not raised:
                 raise

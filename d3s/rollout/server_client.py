@@ -97,9 +97,8 @@ class ServerClient:
     async def _watch_health(self, server: str) -> None:
         """Check the server's health until it fails HEALTH_FAILURES times in a row; then raise UserError."""
         failures = 0
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
-        ) as session:
+        connector, timeout = aiohttp.TCPConnector(force_close=True), aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             while True:
                 await asyncio.sleep(HEALTH_INTERVAL_S)
                 try:

@@ -168,9 +168,8 @@ class Tracker:
             text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)
-        self._notes = {
-            (line.get("key"), line.get("message")) for line in kept["warnings"] if line.get("step", 0) in (0, step)
-        }
+        notes = [line for line in kept["warnings"] if line.get("step", 0) in (0, step)]
+        self._notes = {(line.get("key"), line.get("message")) for line in notes}
         for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
             number = path.stem.removeprefix("step_")
             if number.isdecimal() and int(number) > step:
