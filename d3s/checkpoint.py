@@ -8,9 +8,10 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -50,22 +51,14 @@ class RunState:
     position: int = 0  # problems asked so far, which fixes the seeds of rollouts
     tokens_trained: int = 0
     tokens_generated: int = 0
-    parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each Part, by name
+    parts: dict[str, dict] = field(default_factory=dict)  # the state_dict of each part, by name
     fingerprint: dict[str, str] = field(default_factory=dict)  # of d3s/tracking/fingerprint.py; compared on resume
     evaluation_due: bool = False  # the evaluation after `step` has not ended
 
 
-class Part(Protocol):
-    """A piece of the trainer with a state of its own, equal on all ranks unless `per_rank` is True."""
-
-    def state_dict(self) -> dict:
-        """The state, as tensors and plain values."""
-
-    def load_state_dict(self, state: dict) -> None:
-        """Restore the state. Raises UserError if it does not fit this run."""
-
-
-def part_states(parts: dict[str, Part], accelerator: Accelerator) -> dict[str, dict]:
+# A part is a piece of the trainer with a state of its own, equal on all ranks unless its `per_rank` is True:
+# state_dict() -> tensors and plain values, load_state_dict(state), which raises UserError if it does not fit this run.
+def part_states(parts: dict[str, Any], accelerator: Accelerator) -> dict[str, dict]:
     """The state of each part, of all ranks where they differ. Collective."""
     states = {}
     for name, part in parts.items():
@@ -75,7 +68,7 @@ def part_states(parts: dict[str, Part], accelerator: Accelerator) -> dict[str, d
     return states
 
 
-def restore_parts(parts: dict[str, Part], saved: dict[str, dict], accelerator: Accelerator) -> list[str]:
+def restore_parts(parts: dict[str, Any], saved: dict[str, dict], accelerator: Accelerator) -> list[str]:
     """Restore each part from its saved state. Return the names of those that have none and start anew.
 
     Raises: UserError for a state that does not fit, or that another number of ranks saved.
@@ -91,17 +84,14 @@ def restore_parts(parts: dict[str, Part], saved: dict[str, dict], accelerator: A
         try:
             parts[name].load_state_dict(state)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"the checkpoint's state of {name} does not fit this run ({type(error).__name__}: {error}); "
-                "resume with the configuration of that run"
-            ) from error
+            problem = f"does not fit this run ({type(error).__name__}: {error})"
+            remedy = "resume with the configuration of that run"
+            raise UserError(f"the checkpoint's state of {name} {problem}; {remedy}") from error
     return sorted(parts.keys() - saved.keys())
 
 
-def save_checkpoint(
-    actor: Actor, state: RunState, config: Config, run: Path, keep: int, *, same_weights: bool = False
-) -> Path:
-    """Write checkpoints/step_XXXXXX atomically and remove all but the newest `keep` up to this step. Collective.
+def save_checkpoint(actor: Actor, state: RunState, config: Config, run: Path, *, same_weights: bool = False) -> Path:
+    """Write checkpoints/step_XXXXXX atomically and keep the newest checkpoint.keep up to this step. Collective.
 
     Args:
         same_weights: the run has a checkpoint of this step; if as many ranks wrote it, its weights and optimizer stay.
@@ -158,7 +148,7 @@ def save_checkpoint(
             shutil.rmtree(temporary, ignore_errors=True)
         raise disk_error(path, errors[0] if errors else RuntimeError("another rank failed"))
     if main:
-        for old in [p for p in saved_steps(run) if step_of(p) <= state.step][:-keep]:
+        for old in [p for p in saved_steps(run) if step_of(p) <= state.step][: -config.checkpoint.keep]:
             shutil.rmtree(old, ignore_errors=True)
     accelerator.wait_for_everyone()
     return path
@@ -183,12 +173,11 @@ def _finish_files(folder: Path, rank: int, finished: Container[str]) -> list[tup
     """Flush the files that this rank wrote to disk. Return (name, size and checksum) of each, for the manifest."""
     entries = []
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if str(file.relative_to(folder)) in finished:
-            continue
+        name = str(file.relative_to(folder))
         writer = re.search(r"(?:pp_rank|random)_(\d+)", file.name)  # names of ZeRO-3's partitions and of random states
-        if int(writer[1] if writer else 0) == rank:
+        if name not in finished and int(writer[1] if writer else 0) == rank:
             flush_to_disk(file)
-            entries.append((str(file.relative_to(folder)), _entry(file)))
+            entries.append((name, _entry(file)))
     return entries
 
 
@@ -209,9 +198,7 @@ def find_resume(run: Path, resume: str) -> Path | None:
         for folder in (run, run / FOLDER):
             recover_directories(folder)
     elif foreign := [name for name in REPLACED if (run / name).exists()]:
-        raise UserError(
-            f"{run}: is no run, but has {foreign[0]}, which a run replaces; choose another train.output_dir"
-        )
+        raise UserError(f"{run}: is no run, but has {foreign[0]}, which a run replaces; change train.output_dir")
     own, origin, exported = saved_steps(run), _origin(run), (run / "model").exists()
     started = bool(own or exported or read_json_lines(run / "metrics.jsonl"))  # a start that fails takes no step
     if resume not in ("auto", "never"):
@@ -261,10 +248,8 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
     world, zero3, _ = state.pop("processes"), state.pop("zero3"), state.pop("microbatch", None)
     if zero3 != actor.zero3:
         saved, current = ("under ZeRO-3" if value else "without ZeRO-3" for value in (zero3, actor.zero3))
-        raise UserError(
-            f"{path}: was saved {saved}, this run is {current}; use the launcher of that run, or start a new run from "
-            "its exported model"
-        )
+        remedy = "use the launcher of that run, or start a new run from its exported model"
+        raise UserError(f"{path}: was saved {saved}, this run is {current}; {remedy}")
     try:
         actor.load(path, world)
         random_file = path / f"random_{actor.accelerator.process_index}.pt"
@@ -276,10 +261,9 @@ def load_checkpoint(actor: Actor, path: Path) -> RunState:
         raise
     except Exception as error:  # torch, safetensors, pickle and DeepSpeed raise no common class for bad files
         reason = next(iter(str(error).splitlines()), "")
-        raise UserError(
-            f"{path}: cannot be loaded into this model ({type(error).__name__}: {reason:.200}); "
-            "resume with the model.name of that run, or from an earlier checkpoint by --resume PATH"
-        ) from error
+        problem = f"cannot be loaded into this model ({type(error).__name__}: {reason:.200})"
+        remedy = "resume with the model.name of that run, or from an earlier checkpoint by --resume PATH"
+        raise UserError(f"{path}: {problem}; {remedy}") from error
 
 
 def read_state(path: Path) -> dict:
@@ -287,12 +271,10 @@ def read_state(path: Path) -> dict:
 
     Raises: UserError if the file is damaged.
     """
-    try:
+    with suppress(OSError, ValueError, AttributeError):
         state = json.loads((path / STATE).read_text())
         if {"step", "position", "processes", "zero3"} <= state.keys():
             return state
-    except (OSError, ValueError, AttributeError):
-        pass
     raise UserError(f"{path / STATE}: damaged; resume from an earlier checkpoint by --resume PATH")
 
 

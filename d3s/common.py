@@ -122,10 +122,8 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with writing(path):
             self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed by `close`)
-        except OSError as error:
-            raise disk_error(path, error) from None
 
     def append(self, *records: dict) -> tuple[int, int]:
         """Write one line per record. Return the byte offset and the number of bytes of what was written.
@@ -208,11 +206,10 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise disk_error(path, error) from None
+        with writing(path):
+            with temporary.open("wb") as file:
+                file.writelines([data] if isinstance(data, bytes) else data)
+            os.replace(temporary, path)
     finally:
         with suppress(OSError):  # renamed, or never made
             temporary.unlink()
@@ -230,23 +227,20 @@ def write_directory(path: Path, replace: bool = True) -> Iterator[Path]:
     replace: False keeps the same files that another process has put at `path` in the meantime.
     Raises: UserError if the disk does not take it; the previous directory then remains.
     """
-    from safetensors import SafetensorError
-
     temporary = path.with_name(f".{path.name}.partial" + ("" if replace else str(os.getpid())))
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        yield temporary
-        if replace:
-            replace_directory(temporary, path)
-            return
-        try:
-            temporary.rename(path)
-        except OSError:
-            if not all((path / file.name).exists() for file in temporary.iterdir()):
-                raise
-    except (OSError, SafetensorError) as error:
-        raise disk_error(path, error) from None
+        with writing(path):
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            yield temporary
+            if replace:
+                replace_directory(temporary, path)
+                return
+            try:
+                temporary.rename(path)
+            except OSError:
+                if not all((path / file.name).exists() for file in temporary.iterdir()):
+                    raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -280,10 +274,19 @@ def recover_directories(folder: Path) -> None:
 
 def make_directory(path: Path) -> None:
     """Make a directory and its parents. Raises UserError if that is impossible."""
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(path, error) from None
+
+
+@contextmanager
+def writing(path: Path, remedy: str = "choose another output directory") -> Iterator[None]:
+    """Raise the disk_error of `path` if the operating system or safetensors cannot write in the block."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise disk_error(path, error, remedy) from None
 
 
 def disk_error(path: Path, error: Exception, remedy: str = "choose another output directory") -> UserError:

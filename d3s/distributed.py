@@ -10,7 +10,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from hashlib import sha256
 from importlib.util import find_spec
@@ -73,10 +73,8 @@ def start_accelerator(config: Config) -> Accelerator:
     set_seed(config.train.seed)
     ranks, size = accelerator.num_processes, config.rollout.tensor_parallel_size
     if ranks % size:
-        raise UserError(
-            f"rollout.tensor_parallel_size: got {size}, expected a divisor of the number of processes, {ranks}; change "
-            "it, or launch another number"
-        )
+        expected = f"a divisor of the number of processes, {ranks}; change it, or launch another number"
+        raise UserError(f"rollout.tensor_parallel_size: got {size}, expected {expected}")
     if ranks > 1:
         store = torch.distributed.distributed_c10d._get_default_store().clone()  # its own connection
         watchdog = Watchdog(config.train.collective_timeout_s, accelerator.process_index, ranks, store)
@@ -110,11 +108,10 @@ def wait_for_ranks(limit_s: float) -> torch.distributed.TCPStore | None:
 
 
 def _listens(address: tuple[str, int]) -> bool:
-    try:
+    with suppress(OSError):
         socket.create_connection(address, timeout=5).close()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _no_response(phase: str, ranks: list[int], limit_s: float) -> str:
@@ -136,10 +133,9 @@ def check_requirements(config: Config) -> None:
     lora, compiled = config.lora.rank, config.model.compile
     for option, value, off in (("lora.rank", lora, "null"), ("model.compile", compiled, "false")):
         if value and os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
-            raise UserError(
-                f"{option}: got {str(value).lower()} under DeepSpeed, expected one process or DDP; launch with "
-                f"configs/accelerate/gpu1.yaml or torchrun, or set {option}: {off}"
-            )
+            problem = f"got {str(value).lower()} under DeepSpeed, expected one process or DDP"
+            remedy = f"launch with configs/accelerate/gpu1.yaml or torchrun, or set {option}: {off}"
+            raise UserError(f"{option}: {problem}; {remedy}")
     if lora and find_spec("peft") is None:
         raise UserError("lora.rank: the package peft is not installed; run pip install peft")
     if compiled and (problem := compiler_problem()):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import torch
+
 from d3s.cgroups import CPU_CACHE, free_memory
 from d3s.common import UserError
 from d3s.distributed import all_gather_objects, ranks_per_node
@@ -26,6 +28,7 @@ from d3s.memory import (
     recomputed_layers,
 )
 from d3s.packing import MICROBATCH
+from d3s.policy import CHUNK_ELEMENTS
 from d3s.shapes import find_shape
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -38,13 +41,9 @@ def launched() -> Placement:
     """Read the placement of the processes that accelerate launched from their environment; one process by default."""
     env = os.environ
     zero3 = env.get("ACCELERATE_USE_DEEPSPEED") == "true" and env.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3"
-    return Placement(
-        int(env.get("WORLD_SIZE", "1")),
-        zero3,
-        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "none") != "none",
-        zero3 and env.get("ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "none") != "none",
-        ranks_per_node() if zero3 else 0,
-    )
+    devices = (env.get(f"ACCELERATE_DEEPSPEED_OFFLOAD_{what}_DEVICE", "none") for what in ("OPTIMIZER", "PARAM"))
+    offloads = (zero3 and device != "none" for device in devices)
+    return Placement(int(env.get("WORLD_SIZE", "1")), zero3, *offloads, ranks_per_node() if zero3 else 0)
 
 
 def choose_cache(shape: ModelShape, number: int, sequences: int, length: int, room: int) -> int:
@@ -89,10 +88,9 @@ def require_states(config: Config, shape: ModelShape, place: Placement, free: in
     parts = memory(config, shape, place, 1)
     needed = sum(parts[name] for name in ("weights", "gradients", "optimizer", "reference"))
     if needed > free:
-        raise UserError(
-            f"model.name: got weights, gradients and optimizer states of {needed / GB:.1f} GB, expected at most the "
-            f"{free / GB:.1f} GB of free memory; use a smaller model, lora.rank, or a machine with more"
-        )
+        expected = f"at most the {free / GB:.1f} GB of free memory"
+        problem = f"got weights, gradients and optimizer states of {needed / GB:.1f} GB, expected {expected}"
+        raise UserError(f"model.name: {problem}; use a smaller model, lora.rank, or a machine with more")
 
 
 def choose_recomputation(
@@ -111,10 +109,8 @@ def choose_recomputation(
     chosen = config.model.gradient_checkpointing
     if chosen != "auto":
         if shape and recomputed_layers(config, shape) > shape.layers:
-            raise UserError(
-                f"model.gradient_checkpointing: got {chosen}, expected at most the {shape.layers} layers of "
-                f"{config.model.name}"
-            )
+            expected = f"at most the {shape.layers} layers of {config.model.name}"
+            raise UserError(f"model.gradient_checkpointing: got {chosen}, expected {expected}")
         return config
     if not (gpu and shape):
         return config.updated(model={"gradient_checkpointing": gpu > 0})
@@ -140,10 +136,6 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator, micr
 
     Raises: UserError for more layers than the model has.
     """
-    import torch
-
-    from d3s.policy import CHUNK_ELEMENTS
-
     device = accelerator.device.type
     if microbatch and not config.train.max_tokens_per_microbatch:
         config = config.updated(train={"max_tokens_per_microbatch": microbatch})
@@ -157,17 +149,14 @@ def fit_recomputation(config: Config, model: str, accelerator: Accelerator, micr
 
 def _fit_here(config: Config, model: str, accelerator: Accelerator) -> Config:
     """fit_cpu for the free memory of this machine; all ranks take the least that is chosen on any."""
-    from d3s.policy import CHUNK_ELEMENTS
-
     shape, free = find_shape(model), free_memory()
     if shape and free is not None:
         require_states(config, shape, launched(), free)
         config = fit_cpu(config, shape, launched(), CHUNK_ELEMENTS["cpu"], free)
         if (most := phase_peak(config, shape, launched(), CHUNK_ELEMENTS["cpu"])) > free:
-            accelerator.print(
-                f"memory: a step may need {most / GB:.1f} GB, and {free / GB:.1f} GB are free; lower "
-                "train.max_tokens_per_microbatch, rollout.max_completion_length or rollout.kv_cache_gb"
-            )
+            problem = f"a step may need {most / GB:.1f} GB, and {free / GB:.1f} GB are free"
+            remedy = "lower train.max_tokens_per_microbatch, rollout.max_completion_length or rollout.kv_cache_gb"
+            accelerator.print(f"memory: {problem}; {remedy}")
     chosen = [(config.train.max_tokens_per_microbatch or 0, config.rollout.kv_cache_gb or 0.0)]
     tokens, cache = (min(values) for values in zip(*all_gather_objects(chosen, accelerator)))
     return config.updated(train={"max_tokens_per_microbatch": tokens or None}, rollout={"kv_cache_gb": cache or None})

@@ -89,9 +89,8 @@ def activation_bytes(shape: ModelShape, dtype: str, tokens: int, recomputed: int
     if dtype == "float32":
         layer, stream = (16 if rank else 24) * d + 12 * q + 8 * v + 16 * f + 28 * rank, 4 * d
     else:
-        half_stream = zero3 or rank > 0
         layer = (12 if rank else 16 if zero3 else 26) * d + 6 * q + 4 * v + 8 * f + 14 * rank
-        stream = (2 if half_stream else 4) * d
+        stream = (2 if zero3 or rank else 4) * d
     is_gemma = shape.norms == 4
     layer += others * (4 if rank else 8 if is_gemma or dtype == "float32" else 6)
     layer += 4 * d if is_gemma and zero3 and dtype != "float32" else 0
@@ -136,10 +135,10 @@ def memory(config: Config, shape: ModelShape, place: Placement, chunk_elements: 
         own = p // ranks
         second = b * p // place.node if place.node and not reads_reference(config.loss.kind, config.loss.beta) else 0
         weights = 0 if place.offload_parameters else b * own + second
-        gradients = 0 if place.offload_optimizer else 4 * own  # summed in float32, see actor/zero3.py
-        optimizer = 0 if place.offload_optimizer else 12 * own
+        updated = 0 if place.offload_optimizer else own
+        gradients, optimizer = 4 * updated, 12 * updated  # summed in float32, see actor/zero3.py
         copies = b * (min(p, LIVE_PARAMETERS) + min(p, REDUCE_BUCKET))
-        stepping = 0 if place.offload_optimizer else 8 * min(own, LIVE_PARAMETERS)
+        stepping = 8 * min(updated, LIVE_PARAMETERS)
     else:
         adapters = shape.adapter_parameters(config.lora.rank, config.lora.targets)
         trained = adapters or p

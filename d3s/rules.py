@@ -168,10 +168,9 @@ class Rule:
         for name in own:
             if named[name].default is inspect.Parameter.empty and name not in self.options:
                 hint = "" if inspect.ismethod(self.function) else f"; {self.contract.remedy(self.name, name)}"
-                raise UserError(
-                    f"{option}: {self.name} needs {name!r}{suggestion(name, allowed)}, which is no argument of this "
-                    f"rule and has no default; the arguments are {', '.join(allowed) or 'none'}{hint}"
-                )
+                problem = f"{name!r}{suggestion(name, allowed)}, which is no argument of this rule and has no default"
+                known = f"the arguments are {', '.join(allowed) or 'none'}"
+                raise UserError(f"{option}: {self.name} needs {problem}; {known}{hint}")
         return frozenset(allowed if any_name else (name for name in named if name in allowed))
 
     def __call__(self, **arguments: Any) -> Any:
@@ -239,10 +238,9 @@ def through_file(state: dict[str, Any], rule: str) -> dict[str, Any]:
     except (pickle.PickleError, AttributeError, TypeError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        raise UserError(
-            f"{rule.replace(' ', ': ', 1)}.state_dict returned a value that torch.load(weights_only=True) refuses; "
-            "expected tensors, texts, lists, dicts and Python's numbers; convert NumPy's by float(x)"
-        ) from None
+        problem = "returned a value that torch.load(weights_only=True) refuses"
+        remedy = "expected tensors, texts, lists, dicts and Python's numbers; convert NumPy's by float(x)"
+        raise UserError(f"{rule.replace(' ', ': ', 1)}.state_dict {problem}; {remedy}") from None
 
 
 def _copy(value: Any) -> Any:

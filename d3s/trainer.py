@@ -153,7 +153,7 @@ class Trainer(StopSignals):
         self.state.fingerprint = fingerprint
         self._warn(changed, problems.notes, new_parts if checkpoint else [])
         if self.accelerator.is_main_process and not self.best.problem():
-            record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
+            record_settings(config, checkpoint, self.state, changed, self.accelerator.num_processes)
         self.collector.look.say, self.collector.look.asked = self.tracker.say, "\\boxed" in self.prompts.texts[0]
         self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
@@ -372,8 +372,8 @@ class Trainer(StopSignals):
         with self._timed("checkpoint"):
             parts = part_states(self.parts, self.accelerator)
             self.state.parts = {name: through_file(state, name) for name, state in parts.items()}
-            keep, same_weights = self.config.checkpoint.keep, self.saved == self.state.step
-            save_checkpoint(self.actor, self.state, self.config, self.run, keep, same_weights=same_weights)
+            same_weights = self.saved == self.state.step
+            save_checkpoint(self.actor, self.state, self.config, self.run, same_weights=same_weights)
         self.saved = self.state.step
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -34,15 +34,13 @@ def attempt_rules(config: Config) -> None:
             continue
         contract = contract_of(option)
         if option == "rollout.engine":
-            attempt_engine(value, config.rollout, entropies=config.selector.entropy_source == "engine")
+            attempt_engine(value, config.rollout, option, entropies=config.selector.entropy_source == "engine")
             continue
         attempt(contract, value, config)
         after = option == "reward.advantages" and config.selector.normalize == "after"
         if after and "counted" not in contract.rule(value).takes:
-            raise UserError(
-                f"reward.advantages: {rule_name(value)} requires selector.normalize: before, as it does not take "
-                "'counted'"
-            )
+            problem = "requires selector.normalize: before, as it does not take 'counted'"
+            raise UserError(f"reward.advantages: {rule_name(value)} {problem}")
 
 
 def attempt(contract: Contract, value: Value, config: Config) -> None:
@@ -72,9 +70,7 @@ def attempt(contract: Contract, value: Value, config: Config) -> None:
         raise UserError(f"{contract.option}: {rule_name(value)} returned {problem}")
 
 
-def attempt_engine(
-    value: Value, settings: RolloutConfig, option: str = "rollout.engine", entropies: bool = False
-) -> None:
+def attempt_engine(value: Value, settings: RolloutConfig, option: str, entropies: bool = False) -> None:
     """Let the user's own engine sample from a tiny model, and load its weights, as a run does.
 
     Args:
@@ -105,9 +101,7 @@ def attempt_engine(
                 return
             raise
     if entropies and not all(r.entropies for r in rollouts):
-        raise UserError(
-            f"{option}: {rule_name(value)} returned no entropies, which requires selector.entropy_source: actor"
-        )
+        raise UserError(f"{option}: {rule_name(value)} returned no entropies; set selector.entropy_source: actor")
 
 
 def attempt_rewards(config: Config, problems: Problems, reward_function: RewardFunction | None = None) -> None:
@@ -120,12 +114,11 @@ def attempt_rewards(config: Config, problems: Problems, reward_function: RewardF
     """
     first = problem_order(len(problems.train), seed=config.train.seed, position=0, count=TRIED)
     train = [problems.train[i] for i in first]
-    opened = reward_function or RewardFunction(config.reward, config.rollout.max_completion_length)
-    try:
-        opened.attempt(train)
-    finally:
-        if not reward_function:
-            opened.close()
+    if reward_function:
+        reward_function.attempt(train)
+    else:
+        with closing(RewardFunction(config.reward, config.rollout.max_completion_length)) as opened:
+            opened.attempt(train)
     attempt_scores(problems.tests, config.eval.reward, config.reward)
     for problem in train if config.reward.shaper else ():
         shaper = SHAPER_RULES.rule(config.reward.shaper)
@@ -138,32 +131,26 @@ def attempt_scores(
 ) -> None:
     """Score made-up responses to the first problem of each data set, as an evaluation does. Raises UserError."""
     for name, rule in scorers(tests, reward).items():
-        function = RewardFunction(settings.model_copy(update={"functions": [rule]}), 1, option)
-        try:
+        with closing(RewardFunction(settings.model_copy(update={"functions": [rule]}), 1, option)) as function:
             function.attempt(tests[name][:1])
-        finally:
-            function.close()
 
 
 def _attempt_class(contract: ClassContract, value: Value, config: Config) -> list[Any]:
-    trial = contract.trial
     first, second = (contract.build(value, **contract.constructs(config)) for _ in range(2))
-    known = True
-    try:
-        trial(first, config)
-    except OfRuns:  # a half step: its state can be kept, but no further step made
-        known = False
+    known = False
+    with suppress(OfRuns):  # a half step: its state can be kept, but no further step made
+        contract.trial(first, config)
+        known = True
     if first.has("state_dict"):
         second.load_state_dict(through_file(first.state_dict(), f"{contract.option} {first.name}"))
     if not known:
         return []
-    results = trial(first, config), trial(second, config)
-    if results[0] != results[1]:
-        raise UserError(
-            f"{contract.option}: {first.name} behaves differently after load_state_dict(state_dict()); save "
-            "everything that changes during training, and seed random numbers"
-        )
-    return results[0]
+    results, restored = (contract.trial(each, config) for each in (first, second))
+    if results != restored:
+        problem = "behaves differently after load_state_dict(state_dict())"
+        remedy = "save everything that changes during training, and seed random numbers"
+        raise UserError(f"{contract.option}: {first.name} {problem}; {remedy}")
+    return results
 
 
 def _finite(value: Any) -> bool:

@@ -61,7 +61,7 @@ def fake_actor(**changes):
 
 def save(run, step, actor=None, keep=9):
     state = RunState(step, 10 * step, tokens_trained=3, tokens_generated=4, fingerprint={"data.path": "0a"})
-    return save_checkpoint(actor or fake_actor(), state, load_config([], []), run, keep)
+    return save_checkpoint(actor or fake_actor(), state, load_config([], [f"checkpoint.keep={keep}"]), run)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_state_and_parts_return(run, path):
     rest = {"fingerprint": {"data.path": "0a"}, "processes": 1, "zero3": False, "microbatch": 512}
     assert read_state(path) == counters | rest
     parts = {"seen": {"counts": torch.arange(3.0)}, "old": {"share": 0.5}}
-    third = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run, 9)
+    third = save_checkpoint(fake_actor(), RunState(step=3, parts=parts), load_config([], []), run)
     assert_matches_manifest(third)
     state = load_checkpoint(fake_actor(), third)
     current = {"seen": Counter(counts=torch.zeros(3)), "new": Counter()}
@@ -178,7 +178,7 @@ def test_damaged_file_is_detected(name, run, path, capsys):
 def test_no_run_is_overwritten(run, path, tmp_path, capsys):
     other = tmp_path / "other"
     (other / "best").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"other: is no run, but has best, which a run replaces; choose another train"):
+    with pytest.raises(UserError, match=r"other: is no run, but has best, which a run replaces; change train"):
         find_resume(other, "never")
     (other / "best").rmdir()
     assert find_resume(other, str(path)) == find_resume(run, str(path)) == path
@@ -303,7 +303,8 @@ class ResumedRun(RuleBasedStateMachine):
         actor = fake_actor(save=fail) if full else fake_actor()
 
         def write():
-            save_checkpoint(actor, state, self.config, self.run, keep, same_weights=again)
+            config = self.config.updated(checkpoint={"keep": keep})
+            save_checkpoint(actor, state, config, self.run, same_weights=again)
 
         with (self.run / "metrics.jsonl").open("a") as file:
             file.write(json.dumps({"step": self.step}) + "\n")

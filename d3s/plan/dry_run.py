@@ -32,7 +32,7 @@ from d3s.memory import (
 )
 from d3s.packing import MICROBATCH
 from d3s.passes import Passes, forward_passes
-from d3s.plan.machine import check_data, check_lora, engine_device, model_row, reference_rows
+from d3s.plan.machine import check_data, check_lora, engine_device, labeled, model_row, reference_rows
 from d3s.plan.selection import controller_rows, first_and_last_n, reward_rows, schedule_table, selection_rows
 from d3s.rollout.named import ENGINE_RULES
 from d3s.rollout.strategy import STRATEGY_RULES
@@ -46,16 +46,10 @@ MB = 2**20
 VISITS = 2  # of a problem, below which earlier outcomes hardly change data.order
 ZERO3_FORMULA = "ZeRO-3 on W ranks: (b + 4 + 12) P/W, with offload bP/W, on nodes of R bP/R more, and gathered layers"
 LAUNCHERS = {Placement(8, True): "zero3_8gpu.yaml", Placement(8, True, True): "zero3_8gpu_offload.yaml"}
-MEMORY_LABELS = {  # row labels of the keys of memory() and peaks()
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
+MEMORY_LABELS = {  # of the rows whose label is not the key of memory() or peaks()
     "reference": "reference model",
     "copies": "weight copies",
-    "activations": "activations",
-    "head": "head",
     "stepping": "optimizer step",
-    "engine": "engine",
     "generate": "peak while generating",
     "update": "peak while updating",
 }
@@ -76,14 +70,11 @@ def print_plan(config: Config, console: Console | None = None) -> None:
     place = launched()
     model, shape = model_row(config, place), find_shape(config.model.name)
     data, problems, longest = check_data(config)
-    overview = Table.grid(padding=(0, 2))
     options = [*_option_rows(config, shape, problems), *reward_rows(config), *selection_rows(config)]
-    options += reference_rows(config)
     threads = ("threads", f"{planned_threads(shape and shape.parameters)} of {usable_cores()} usable cores")
-    for label, text in [model, threads, *_batch_rows(config, problems), *options, *data]:
-        overview.add_row(f"[bold]{label}[/bold]", escape(text))
+    rows = [model, threads, *_batch_rows(config, problems), *options, *reference_rows(config), *data]
     passes = forward_passes(config, schedule_bounds(config)[1][0])
-    parts = [overview, schedule_table(config), _passes_table(config, passes)]
+    parts = [labeled(rows), schedule_table(config), _passes_table(config, passes)]
     if shape is None:
         parts.append(f"Memory: unknown; {config.model.name} is not on this machine, or its model type is not supported")
     else:
@@ -98,23 +89,15 @@ def print_plan(config: Config, console: Console | None = None) -> None:
 
 
 def _batch_rows(config: Config, problems: int | None) -> Iterator[tuple[str, str]]:
-    train, g, optim = config.train, config.rollout.num_generations, config.optim
-    rollouts = train.prompts_per_step * g
-    epochs = f", {train.steps * train.prompts_per_step / problems:.2g} epochs" if problems else ""
-    yield (
-        "rollouts",
-        f"B {train.prompts_per_step} x G {g} = {rollouts:,} per step, "
-        f"{rollouts * train.steps:,} in {train.steps:,} steps{epochs}",
-    )
-    first, last = (n * train.prompts_per_step / optim.num_minibatches for n in first_and_last_n(config))
+    b, g, steps = config.train.prompts_per_step, config.rollout.num_generations, config.train.steps
+    epochs = f", {steps * b / problems:.2g} epochs" if problems else ""
+    yield "rollouts", f"B {b} x G {g} = {b * g:,} per step, {b * g * steps:,} in {steps:,} steps{epochs}"
+    batches, passes = config.optim.num_minibatches, config.optim.num_iterations
+    first, last = (n * b / batches for n in first_and_last_n(config))
     size = f"about {first:,.0f} rollouts in the first step, {last:,.0f} in the last"
     if follow_has(config, *MOVES):
         size = f"between {first:,.0f} and {last:,.0f} rollouts"
-    yield (
-        "updates",
-        f"{optim.num_minibatches * optim.num_iterations} per step (mini-batches {optim.num_minibatches} x passes "
-        f"{optim.num_iterations}), each of {size}",
-    )
+    yield "updates", f"{batches * passes} per step (mini-batches {batches} x passes {passes}), each of {size}"
     yield from controller_rows(config)
 
 
@@ -130,10 +113,7 @@ def _option_rows(config: Config, shape: ModelShape | None, problems: int | None)
         yield "order", ORDER_RULES.rule(data.order).summary
         visits = train.steps * train.prompts_per_step / problems if problems else VISITS
         if visits < VISITS:
-            yield (
-                "",
-                f"each problem is asked {visits:.2g} times on average: too few for data.order to differ from shuffle",
-            )
+            yield "", f"each problem is asked {visits:.2g} times on average: too few to differ from shuffle"
     if (engine := ENGINE_RULES.rule(config.rollout.engine)).own:
         yield "engine", engine.summary
     if config.rollout.strategy != "plain":
@@ -199,19 +179,16 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         parts = memory(planned, shape, placement, chunk_elements) | {"engine": engine}
         columns.append(parts | peaks(parts, engine, engine_sleeps(config, gpu), placement.zero3))
     unit, size = ("GB", GB) if max(column["update"] for column in columns) >= GB else ("MB", MB)
-    table = Table(
-        title=f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}",
-        caption=f"micro-batches of {largest_microbatch(config):,} tokens"
-        f"{' (*: this launch)' if len(places) > 1 else ''}",
-    )
-    table.add_column("")
+    title = f"{unit} per process: {shape.parameters / 1e6:,.2f} M parameters, {device}"
+    launch = " (*: this launch)" if len(places) > 1 else ""
+    table = Table("", title=title, caption=f"micro-batches of {largest_microbatch(config):,} tokens{launch}")
     for heading, placement in places.items():
-        table.add_column(heading + (" *" if placement == place and len(places) > 1 else ""), justify="right")
-    for key, label in MEMORY_LABELS.items():
+        table.add_column(heading + (" *" if launch and placement == place else ""), justify="right")
+    for key in columns[0]:
         if any(column[key] for column in columns):
             style = "bold" if key in ("generate", "update") else ""
             cells = (f"{'[red]' if 0 < gpu < column[key] else ''}{column[key] / size:,.1f}" for column in columns)
-            table.add_row(label, *cells, style=style)
+            table.add_row(MEMORY_LABELS.get(key, key), *cells, style=style)
     if any(recomputed):
         table.add_row("recomputed layers", *(f"{layers} of {shape.layers}" for layers in recomputed))
     most = [max(column["generate"], column["update"]) for column in columns]
@@ -220,7 +197,7 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         table.add_row(where, *(_verdict(peak, free) for peak in most), style="bold")
     yield table
     peak_of = dict(zip(places.values(), most))
-    fitting = [name for launch, name in LAUNCHERS.items() if peak_of.get(launch, gpu) < gpu < peak_of[place]]
+    fitting = [name for other, name in LAUNCHERS.items() if peak_of.get(other, gpu) < gpu < peak_of[place]]
     if fitting:
         yield f"This launch does not fit; accelerate launch --config_file configs/accelerate/{fitting[0]} does."
     yield (
@@ -229,10 +206,9 @@ def _memory_part(config: Config, shape: ModelShape, place: Placement) -> Iterato
         + ". Copies, activations and head are released before the optimizer step. Details: d3s/memory.py."
     )
     if config.rollout.engine == "vllm" and not config.rollout.servers:
-        yield (
-            f"The engine's memory holds its weights and {engine_sequences(config, shape, engine):,} sequences of full "
-            f"length (rollout.max_num_seqs is {config.rollout.max_num_seqs})."
-        )
+        sequences = f"{engine_sequences(config, shape, engine):,} sequences of full length"
+        limit = f"rollout.max_num_seqs is {config.rollout.max_num_seqs}"
+        yield f"The engine's memory holds its weights and {sequences} ({limit})."
 
 
 def _verdict(peak: int, gpu: int) -> str:
@@ -270,25 +246,16 @@ def notes(config: Config, place: Placement) -> Iterator[str]:
     if optim.num_minibatches * optim.num_iterations == 1:
         sequences = reads_sequences(LOSS_RULES.rule(loss.kind))
         same = f", {rule_name(loss.kind)} equals a token-level loss" if sequences else ""
-        yield (
-            f"with one update per step the ratio is 1 and nothing is clipped{same}; optim.num_minibatches sets the "
-            "number of updates"
-        )
+        problem = f"with one update per step the ratio is 1 and nothing is clipped{same}"
+        yield f"{problem}; optim.num_minibatches sets the number of updates"
     if problem := evaluation_problem(config):
         yield problem
     if config.train.prompts_per_step % place.ranks:
-        yield (
-            f"train.prompts_per_step {config.train.prompts_per_step} is not a multiple of {place.ranks} processes: "
-            "some generate more than others"
-        )
+        problem = f"train.prompts_per_step {config.train.prompts_per_step} is not a multiple of {place.ranks} processes"
+        yield f"{problem}: some generate more than others"
     longest = config.data.max_prompt_length + config.rollout.max_completion_length - 1
     if longest > (limit := config.train.max_tokens_per_microbatch or MICROBATCH):
-        yield (
-            f"the longest sequence has {longest:,} tokens, more than train.max_tokens_per_microbatch "
-            f"{limit:,}: it gets a micro-batch of its own"
-        )
+        problem = f"the longest sequence has {longest:,} tokens, more than train.max_tokens_per_microbatch {limit:,}"
+        yield f"{problem}: it gets a micro-batch of its own"
     if config.model.dtype != "float32" and loss.old_logprobs == "engine":
-        yield (
-            "in half precision the log-probabilities of engine and actor differ; loss.old_logprobs: actor is more "
-            "accurate"
-        )
+        yield "in half precision engine and actor differ; loss.old_logprobs: actor is more accurate"

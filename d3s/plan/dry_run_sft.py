@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from d3s.config.checks import contract_of
 from d3s.config.schema import Config
@@ -16,7 +14,7 @@ from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
 from d3s.distributed import check_requirements
 from d3s.fitting import launched
-from d3s.plan.machine import check_lora, model_row
+from d3s.plan.machine import check_lora, labeled, model_row
 from d3s.schedule import learning_rate
 
 
@@ -29,10 +27,7 @@ def print_plan(config: Config, console: Console | None = None) -> None:
         return
     check_requirements(config)
     check_lora(config)
-    overview = Table.grid(padding=(0, 2))
-    for label, text in _rows(config):
-        overview.add_row(f"[bold]{label}[/bold]", escape(text))
-    (console or Console()).print(overview, highlight=False)
+    (console or Console()).print(labeled(_rows(config)), highlight=False)
 
 
 def _rows(config: Config) -> Iterator[tuple[str, str]]:
@@ -52,9 +47,8 @@ def _rows(config: Config) -> Iterator[tuple[str, str]]:
     yield "update", f"1 per step, of {train.prompts_per_step} demonstrations over all ranks; {train.steps:,} steps"
     yield "pruning", _pruning(config)
     steps = sorted({0, train.steps // 2, train.steps - 1})
-    rates = (learning_rate(s, train.steps, optim) for s in steps)
-    listed = ", ".join(f"{rate:.2g} in step {step + 1}" for rate, step in zip(rates, steps, strict=True))
-    yield "learning rate", listed
+    rates = (f"{learning_rate(step, train.steps, optim):.2g} in step {step + 1}" for step in steps)
+    yield "learning rate", ", ".join(rates)
     saved = f", a checkpoint every {config.checkpoint.every} steps" if config.checkpoint.every else ""
     at_end = "model/ and adapter/ at the end" if config.lora.rank else "model/ at the end"
     yield "files", f"{train.output_dir}: config.yaml, metrics.jsonl{saved}, {at_end}"
@@ -66,7 +60,5 @@ def _pruning(config: Config) -> str:
         return "none; one forward and backward pass over every demonstration"
     rule = contract_of("sft.prune").rule(config.sft.prune)
     first = "a forward pass over all demonstrations, then " * bool({"logprobs", "entropies"} & rule.takes)
-    return (
-        f"{rule.summary}; {first}forward and backward over kept demonstrations up to "
-        "their last kept token, head on kept tokens alone"
-    )
+    kept = "kept demonstrations up to their last kept token, head on kept tokens alone"
+    return f"{rule.summary}; {first}forward and backward over {kept}"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import torch
+from rich.markup import escape
+from rich.table import Table
 
 from d3s.config.schema import Config
 from d3s.data.dataset import encode_problems, read_problems
@@ -17,10 +22,18 @@ from d3s.pretrained import check_name, prompt_budget, read_tokenizer, stop_token
 from d3s.reference import require_tokens, require_use
 from d3s.rules import rule_label
 from d3s.shapes import cached_file, find_shape, model_config
-from d3s.tiny import parse_name
+from d3s.tiny import byte_tokenizer, parse_name
 from d3s.trials import attempt_rewards
 
 ASSUMED_GPU = 80 * GB  # bytes, for half precision on a machine without a GPU
+
+
+def labeled(rows: Iterable[tuple[str, str]]) -> Table:
+    """The rows of a plan, labels in bold."""
+    table = Table.grid(padding=(0, 2))
+    for label, text in rows:
+        table.add_row(f"[bold]{label}[/bold]", escape(text))
+    return table
 
 
 # --- hardware --------------------------------------------------------------------------------------------------------
@@ -31,8 +44,6 @@ def engine_device(config: Config) -> tuple[str, int]:
 
     Without a local GPU, half precision is planned for a GPU of ASSUMED_GPU.
     """
-    import torch
-
     if torch.cuda.is_available():
         return torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
     return ("the CPU", 0) if config.model.dtype == "float32" else (f"a GPU of {ASSUMED_GPU // GB} GB", ASSUMED_GPU)
@@ -78,7 +89,6 @@ def check_lora(config: Config) -> None:
     """Raise UserError if LoRA cannot adapt the model, of which the configuration alone is needed."""
     if not config.lora.rank or not (found := model_config(config.model.name)):
         return
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from d3s.actor.lora import target_layers
@@ -108,22 +118,14 @@ def prompt_limit(config: Config) -> int:
 def find_tokenizer(name: str) -> Any:
     """Tokenizer of a model (transformers' PreTrainedTokenizerBase) if it is on this machine, else None."""
     if name.startswith("tiny:"):
-        from d3s.tiny import byte_tokenizer
-
         return byte_tokenizer()
     if any(Path(name).glob("tokenizer*")):
         return read_tokenizer(name)
     from transformers import AutoTokenizer
 
-    try:
+    with suppress(OSError, ValueError):
         return AutoTokenizer.from_pretrained(name, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError):
-        return None
-
-
-def _end_tokens(name: str, tokenizer: Any) -> list[int]:
-    """The end tokens of a model on this machine."""
-    return [tokenizer.eos_token_id] if name.startswith("tiny:") else stop_token_ids(name)
+    return None
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -138,11 +140,8 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
     """
     data, tests, limit = config.data, config.eval.data, prompt_limit(config)
     rows, about, count, longest, sizes = [], [], None, None, {}
-    for source, split in (
-        *((path, data.split) for path in data.weights),
-        *((name, config.eval.split) for name in tests),
-    ):
-        if source in BENCHMARKS:
+    for sources, split in ((data.weights, data.split), (tests, config.eval.split)):
+        for source in [source for source in sources if source in BENCHMARKS]:
             hub_split(source, split)
     if any(map(is_hub_name, (*data.weights, *data.decontaminate))):
         rows.append(("data", f"{data.label}, template {data.template}, read when the run starts"))
@@ -155,12 +154,12 @@ def check_data(config: Config) -> tuple[list[tuple[str, str]], int | None, int]:
         text = f"{data.label}: {count:,} problems"
         if len(data.weights) > 1:
             text += f", asked in proportion {' : '.join(f'{weight:g}' for weight in data.weights.values())}"
-        if tokenizer := find_tokenizer(config.model.name):
+        if tokenizer := find_tokenizer(name := config.model.name):
+            ends = [tokenizer.eos_token_id] if name.startswith("tiny:") else stop_token_ids(name)
             prompts, _ = encode_problems(config, problems, tokenizer, limit)
-            about = prompt_lines(
-                resolve_template(data.template, tokenizer), prompts.texts[0], tokenizer,
-                _end_tokens(config.model.name, tokenizer), config.rollout.stop, config.reward.extraction,
-            )  # fmt: skip
+            template = resolve_template(data.template, tokenizer)
+            reading = ends, config.rollout.stop, config.reward.extraction
+            about = prompt_lines(template, prompts.texts[0], tokenizer, *reading)
             build_order(config, prompts.problems).take(count=config.train.prompts_per_step, position=0)
             count, longest = len(prompts.problems), max(map(len, prompts.ids))
             text += f", prompts of up to {longest} tokens (limit {limit})"

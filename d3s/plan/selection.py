@@ -106,13 +106,7 @@ def schedule_table(config: Config) -> Table:
     for step in sorted({round(progress * (steps - 1)) for progress in (0, 0.25, 0.5, 0.75, 1)}):
         n, k = schedule_at(config, step)
         rollouts = n * config.train.prompts_per_step
-        rate = learning_rate(step, steps, config.optim)
-        cells = f"{most}{n} of {g}", f"{most}{rollouts:,}", f"{most}{k:.1%}"
-        table.add_row(
-            f"{training_progress(step, steps):.0%}",
-            f"{step + 1:,}",
-            *cells,
-            f"{k * rollouts * longest:,.0f}",
-            f"{rate:.2g}",
-        )
+        cells = [f"{training_progress(step, steps):.0%}", f"{step + 1:,}"]
+        cells += [f"{most}{n} of {g}", f"{most}{rollouts:,}", f"{most}{k:.1%}", f"{k * rollouts * longest:,.0f}"]
+        table.add_row(*cells, f"{learning_rate(step, steps, config.optim):.2g}")
     return table

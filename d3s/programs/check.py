@@ -9,6 +9,7 @@ refused, see docs/rewards.md#the-sandbox) is reported with the line of the test.
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from d3s.common import UserError, exit_code, printable
 from d3s.data.code import CODE_REWARD, own_solution, read_tests
@@ -18,10 +19,8 @@ from d3s.sandbox import Sandbox, TestReport
 
 def failures(problems: Sequence[Problem], sandbox: Sandbox) -> dict[str, TestReport]:
     """Reports by name of the problems whose own solution does not pass all tests. UserError if none has a solution."""
-    runs = []
-    for problem in problems:
-        if (program := own_solution(problem.row)) is not None:
-            runs.append((problem.id, sandbox.submit(program, read_tests(problem.answer))))
+    programs = [(problem, own_solution(problem.row)) for problem in problems]
+    runs = [(p.id, sandbox.submit(program, read_tests(p.answer))) for p, program in programs if program is not None]
     if not runs:
         raise UserError("no problem has a solution of its own; expected canonical_solution, code or solutions")
     reports = [(name, run.result()) for name, run in runs]
@@ -44,11 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = load_problems(options.data, split=options.split)
     if problems[0].reward != CODE_REWARD:
         raise UserError(f"{options.data}: got problems without tests, expected the columns of HumanEval, MBPP or APPS")
-    sandbox = Sandbox(options.workers, options.timeout_s, options.memory_mb)
-    try:
+    with closing(Sandbox(options.workers, options.timeout_s, options.memory_mb)) as sandbox:
         failed = failures(problems, sandbox)
-    finally:
-        sandbox.close()
     for name, report in failed.items():
         state = "" if report.state == "ok" else f" ({report.state})"
         reason = f": {report.reason}" if report.reason else ""

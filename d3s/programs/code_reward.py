@@ -3,7 +3,7 @@
 import re
 import sys
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import lru_cache
@@ -41,7 +41,7 @@ class CodeReward:
             raise UserError(f"CodeReward: got score: {score}, expected {', '.join(SCORES)}")
         self._kind = score
         self._sandbox = Sandbox(workers, timeout_s, memory_mb)
-        self._reports: OrderedDict[tuple[str, str], Future[TestReport]] = OrderedDict()
+        self._kept = lru_cache(CACHED_REPORTS)(self._run)
         self._stats: Counter[str] = Counter()
         self._warned: set[str] = set()
         self._lock = threading.Lock()
@@ -98,28 +98,23 @@ class CodeReward:
 
     def _report(self, program: str, answer: str) -> Future[TestReport]:
         """Run a program, or wait for the run of an equal one."""
-        key = (program, answer)
         with self._lock:
-            if key in self._reports:
-                self._reports.move_to_end(key)
-            else:
-                self._reports[key] = self._sandbox.submit(program, read_tests(answer))
-                if len(self._reports) > CACHED_REPORTS:
-                    self._reports.popitem(last=False)
-            return self._reports[key]
+            return self._kept(program, answer)
+
+    def _run(self, program: str, answer: str) -> Future[TestReport]:
+        return self._sandbox.submit(program, read_tests(answer))
 
     def _count(self, report: TestReport, answer: str, row: dict[str, Any]) -> None:
         """Count a response; the first refused one of a problem is reported, as it would be a silent 0 otherwise."""
         with self._lock:
             self._stats[COUNTS.get(report.state, report.state)] += 1
-            first = report.needs_more and answer not in self._warned
-            if first:
-                self._warned.add(answer)
-        if first:
-            name = row.get("task_id") or quote(str(row.get("problem", "")))
-            text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
-            text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
-            print(printable(text), file=sys.stderr, flush=True)
+            if not report.needs_more or answer in self._warned:
+                return
+            self._warned.add(answer)
+        name = row.get("task_id") or quote(str(row.get("problem", "")))
+        text = f"warning: problem {name}: {report.reason}; the response counts as 0; "
+        text += "python -m d3s.programs.check FILE lists the problems whose own solution fails"
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 @lru_cache(maxsize=CACHED_REPORTS)

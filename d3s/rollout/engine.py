@@ -146,9 +146,7 @@ class Engine(ABC):
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
 
 
-def rollout_problem(
-    r: Rollout, params: SamplingParams, entropies: bool, where: str, vocabulary: int = sys.maxsize
-) -> str | None:
+def rollout_problem(r: Rollout, params: SamplingParams, entropies: bool, where: str, vocabulary: int) -> str | None:
     """What is wrong with a sampled response, which `where` names; without `entropies` it may have none."""
     length = len(r.response_ids)
     if not 1 <= length <= params.max_tokens:

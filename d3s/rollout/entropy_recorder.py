@@ -37,10 +37,8 @@ def entropy_recorder() -> type:
     """
     for name, value in RUNNER_ENVIRONMENT.items():
         if os.environ.get(name, value) != value:
-            raise UserError(
-                f"{name}: got {os.environ[name]}, expected {value} or unset, as the logits processor that records "
-                "entropies needs the first model runner"
-            )
+            needs = "as the recorder of entropies needs the first model runner"
+            raise UserError(f"{name}: got {os.environ[name]}, expected {value} or unset, {needs}")
     try:
         from vllm.v1.sample.logits_processor import LogitsProcessor, MoveDirectionality
     except ImportError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +22,12 @@ class OwnEngine(Engine):
     """An engine of the user's own, which is called by name and checked as any rule."""
 
     def __init__(self, rule: Rule, arguments: dict[str, Any]) -> None:
-        model_path, config, dtype, length = (arguments[k] for k in ("model_path", "config", "dtype", "max_model_len"))
-        super().__init__(model_path, config, dtype=dtype, max_model_len=length)
-        self._vocabulary = read_config(model_path).get_text_config().vocab_size
+        super().__init__(**{name: arguments[name] for name in ("model_path", "config", "dtype", "max_model_len")})
+        self._vocabulary = read_config(self.path).get_text_config().vocab_size
         known = {"stop_token_ids": self.stop_token_ids, "vocabulary": self._vocabulary}
         self._own = RuleObject(rule, arguments | known)
 
-    def sample(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
-    ) -> None:
+    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
         """See Engine.sample. Rollouts that the engine does not report as finished are reported at the end."""
         reported, raised = {}, []
         called = f"{self._own.option}: {self._own.name}.sample called on_finished"
@@ -52,9 +44,8 @@ class OwnEngine(Engine):
                 raised.append(error)
                 raise
 
-        options = {"params": params, "seeds": seeds, "entropies": entropies, "on_finished": report}
         try:
-            self._own.sample(rollouts=rollouts, **options)
+            self._own.sample(rollouts=rollouts, params=params, seeds=seeds, entropies=entropies, on_finished=report)
         except UserError:
             if not raised:
                 raise
@@ -94,8 +85,7 @@ class OwnEngine(Engine):
 def _vllm(model_path: str, config: RolloutConfig, dtype: str, head_dtype: str, max_model_len: int, seed: int) -> Engine:
     from d3s.rollout.vllm_engine import VllmEngine
 
-    sizes = {"dtype": dtype, "head_dtype": head_dtype, "max_model_len": max_model_len}
-    return VllmEngine(model_path, config, seed=seed, **sizes)
+    return VllmEngine(model_path, config, dtype=dtype, head_dtype=head_dtype, max_model_len=max_model_len, seed=seed)
 
 
 def _transformers(model_path: str, config: RolloutConfig, dtype: str, head_dtype: str, max_model_len: int) -> Engine:
@@ -114,9 +104,8 @@ def _sample_problem(
 
 
 def _checksums_problem(result: Any, **_: Any) -> str | None:
-    if isinstance(result, dict) and all(isinstance(total, int) for total in result.values()):
-        return None
-    return f"{type(result).__name__}, expected the dict of weight_checksums"
+    sums = isinstance(result, dict) and all(isinstance(total, int) for total in result.values())
+    return None if sums else f"{type(result).__name__}, expected the dict of weight_checksums"
 
 
 def _count_problem(result: Any, **_: Any) -> str | None:

@@ -17,10 +17,9 @@ CHECK_TIMEOUT_S = 30  # for calls that take no time, of a server that is healthy
 
 def _loop_runs() -> bool:
     """Whether this thread, such as a notebook's, has an event loop that runs, inside which no other can run."""
-    try:
+    with contextlib.suppress(RuntimeError):
         return asyncio.get_running_loop().is_running()
-    except RuntimeError:
-        return False
+    return False
 
 
 class ServerClient:
@@ -58,27 +57,28 @@ class ServerClient:
 
     async def call(self, session: aiohttp.ClientSession, server: str, path: str, body: dict | None = None) -> dict:
         """POST `body`, or GET if it is None; return the JSON answer. Raises UserError for any other outcome."""
+        where = f"{server} (rollout.servers)"
         try:
             async with session.request("GET" if body is None else "POST", server + path, json=body) as answer:
                 status, text = answer.status, await answer.text()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
-            raise UserError(
-                f"{server} (rollout.servers): does not answer ({reason}); check the address and the server's log"
-            ) from error
+            raise UserError(f"{where}: does not answer ({reason}); check the address and the server's log") from error
         if status == 404:
-            raise UserError(
-                f"{server} (rollout.servers): has no {path.partition('?')[0]}; expected vLLM's server, started with "
-                "VLLM_SERVER_DEV_MODE=1"
-            )
+            missing = path.partition("?")[0]
+            raise UserError(f"{where}: has no {missing}; expected vLLM's server, started with VLLM_SERVER_DEV_MODE=1")
         if status != 200:
-            raise UserError(f"{server} (rollout.servers): answered {path} with {status}: {_error_message(text)}")
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                text = json.loads(text)["error"]["message"]
+            raise UserError(f"{where}: answered {path} with {status}: {' '.join(text.split())[:300]}")
         try:
             return json.loads(text or "{}")
         except ValueError as error:
-            raise UserError(
-                f"{server} (rollout.servers): answered {path} with {quote(text)}; expected vLLM's server"
-            ) from error
+            raise UserError(f"{where}: answered {path} with {quote(text)}; expected vLLM's server") from error
+
+    def check_all(self, calls: Callable[[aiohttp.ClientSession, str], Coroutine]) -> None:
+        """Make calls to all servers at once, each as `check` does."""
+        self.run(lambda session: [self.check(server, calls(session, server)) for server in self.servers])
 
     async def check(self, server: str, calls: Coroutine) -> None:
         """Make calls that a server answers at once. Raises UserError if they take longer than CHECK_TIMEOUT_S."""
@@ -86,10 +86,9 @@ class ServerClient:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 await calls
         except TimeoutError as error:
-            raise UserError(
-                f"{server} (rollout.servers): is healthy, but its workers do not answer within {CHECK_TIMEOUT_S} s; "
-                "check the server's log, and restart it"
-            ) from error
+            problem = f"is healthy, but its workers do not answer within {CHECK_TIMEOUT_S} s"
+            remedy = "check the server's log, and restart it"
+            raise UserError(f"{server} (rollout.servers): {problem}; {remedy}") from error
 
     async def call_workers(self, session: aiohttp.ClientSession, server: str, method: str, **arguments: str) -> dict:
         """Call a method of the server's workers."""
@@ -98,9 +97,8 @@ class ServerClient:
     async def _watch_health(self, server: str) -> None:
         """Check the server's health until it fails HEALTH_FAILURES times in a row; then raise UserError."""
         failures = 0
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
-        ) as session:
+        connector, timeout = aiohttp.TCPConnector(force_close=True), aiohttp.ClientTimeout(total=HEALTH_TIMEOUT_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
             while True:
                 await asyncio.sleep(HEALTH_INTERVAL_S)
                 try:
@@ -110,10 +108,3 @@ class ServerClient:
                     failures += 1
                     if failures == HEALTH_FAILURES:
                         raise
-
-
-def _error_message(text: str) -> str:
-    """Extract the message of an error answer, as one line."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        text = json.loads(text)["error"]["message"]
-    return " ".join(text.split())[:300]

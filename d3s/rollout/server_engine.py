@@ -6,7 +6,7 @@ rollout.stop on its tokenizer. How the servers were started is checked before th
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,14 @@ from uuid import uuid4
 import aiohttp
 import torch
 import torch.distributed
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from d3s.common import UserError, disk_error
+from d3s.common import UserError, writing
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.pretrained import as_saved, read_config
-from d3s.rollout.engine import Engine, SamplingParams
+from d3s.rollout.engine import Engine
 from d3s.rollout.server_client import ServerClient
 from d3s.rollout.server_transfer import WeightTransfer
 from d3s.rollout.vllm_setup import batch_invariant
@@ -39,31 +38,24 @@ class ServerEngine(Engine):
     """
 
     def __init__(
-        self,
-        model_path: str,
-        config: RolloutConfig,
-        *,
-        dtype: str,
-        max_model_len: int,
-        weights_folder: Path,
-        head_dtype: str = "auto",
+        self, model_path: str, config: RolloutConfig, *, weights_folder: Path, head_dtype: str = "auto", **sizes: Any
     ) -> None:
         """Check the servers.
 
         Args:
+            sizes: dtype and max_model_len, see Engine.
             weights_folder: created for each sync by the disk and removed after it; the servers must see it under the
                 same path.
 
         Raises: UserError for a server that does not answer, or was started with other settings than this run needs.
         """
-        super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
+        super().__init__(model_path, config, **sizes)
         self.weights_folder = weights_folder.resolve()
         self._client = ServerClient(config.servers, config.max_num_seqs)
         self._rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
         self._head_dtype = head_dtype
         self._workers: dict[str, int] = {}  # of the servers with a backend for the transfer of weights
-        check = self._client.check
-        self._client.run(lambda session: [check(s, self._check_server(session, s)) for s in config.servers])
+        self._client.check_all(self._check_server)
         self._transfer = self._open_transfer()
 
     async def _check_server(self, session: aiohttp.ClientSession, server: str) -> None:
@@ -80,10 +72,8 @@ class ServerEngine(Engine):
         if not self._workers:
             return None
         if without := [server for server in self._client.servers if server not in self._workers]:
-            raise UserError(
-                f"{without[0]} (rollout.servers): got no --weight-transfer-config, expected backend nccl as of "
-                f"{min(self._workers)}; restart one of them"
-            )
+            problem = f"got no --weight-transfer-config, expected backend nccl as of {min(self._workers)}"
+            raise UserError(f"{without[0]} (rollout.servers): {problem}; restart one of them")
         return WeightTransfer(self._client, {server: self._workers[server] for server in self._client.servers})
 
     def _problems(self, info: dict[str, Any], modules: str) -> Iterator[str]:
@@ -104,39 +94,21 @@ class ServerEngine(Engine):
             yield f"--dtype {dtype}, expected {expected} (model.dtype); restart it, or change model.dtype"
         head_dtype = (model.get("hf_overrides") or {}).get("head_dtype", "auto")
         if head_dtype != self._head_dtype:
-            yield (
-                f"head_dtype {head_dtype} in --hf-overrides, expected {self._head_dtype} (model.head_dtype); restart "
-                "it, or change model.head_dtype"
-            )
+            expected = f"{self._head_dtype} (model.head_dtype); restart it, or change model.head_dtype"
+            yield f"head_dtype {head_dtype} in --hf-overrides, expected {expected}"
         if batch_invariant() and not info.get("vllm_env", {}).get("VLLM_BATCH_INVARIANT"):
             yield "a server without VLLM_BATCH_INVARIANT=1, which is set here; restart it with that, or unset it"
-        if model["max_model_len"] < self.max_model_len:
-            yield (
-                f"--max-model-len {model['max_model_len']}, expected at least {self.max_model_len} (the longest prompt "
-                "plus rollout.max_completion_length); restart it"
-            )
+        if (length := model["max_model_len"]) < self.max_model_len:
+            yield f"--max-model-len {length}, expected at least {self.max_model_len} (prompt and response); restart it"
         if settings["device_config"]["device"] == "cpu" and settings["scheduler_config"]["enable_chunked_prefill"]:
-            yield (
-                "chunked prefill, expected --no-enable-chunked-prefill (on a CPU vLLM cannot split the prompt of a "
-                "seeded request); restart it"
-            )
+            yield "chunked prefill, expected --no-enable-chunked-prefill (CPUs cannot split seeded prompts); restart it"
         embedding = re.search(r"embedding_dim=(\d+), org_vocab_size=(\d+)", modules)
-        expected = read_config(self.path).get_text_config()
-        if embedding and embedding.groups() != (str(expected.hidden_size), str(expected.vocab_size)):
-            yield (
-                f"{model['model']} of hidden size {embedding[1]} with {embedding[2]} "
-                f"tokens, expected hidden size {expected.hidden_size} with {expected.vocab_size} tokens; serve "
-                f"{self.path}"
-            )
+        own, sizes = read_config(self.path).get_text_config(), "hidden size {} with {} tokens"
+        expected = sizes.format(own.hidden_size, own.vocab_size)
+        if embedding and (got := sizes.format(*embedding.groups())) != expected:
+            yield f"{model['model']} of {got}, expected {expected}; serve {self.path}"
 
-    def sample(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
-    ) -> None:
+    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
         """See Engine.sample; `entropies` is ignored.
 
         The prompts rotate over the servers. All responses to a prompt come from one server, which caches its prefix.
@@ -188,8 +160,7 @@ class ServerEngine(Engine):
         if self._rank == 0:
             send = self._transfer.send if self._transfer else self._send_by_disk
             send(self._chunks(as_saved(self.path, weights)))
-            check = self._client.check
-            self._client.run(lambda session: [check(s, self._clear_cache(session, s)) for s in self._client.servers])
+            self._client.check_all(self._clear_cache)
         else:
             for _ in weights:
                 pass
@@ -205,12 +176,10 @@ class ServerEngine(Engine):
         """Write one file per chunk and have the servers read them."""
         shutil.rmtree(self.weights_folder, ignore_errors=True)
         folder = self.weights_folder / uuid4().hex  # a new name, of which no machine has a cached listing
-        try:
+        with writing(folder):
             folder.mkdir(parents=True)
             for number, tensors in enumerate(chunks):
                 save_file(tensors, folder / f"{number:05}.safetensors")
-        except (OSError, SafetensorError) as error:
-            raise disk_error(folder, error) from error
         self._client.run(lambda session: [self._reload(session, s, folder) for s in self._client.servers])
         shutil.rmtree(self.weights_folder)
 
@@ -231,19 +200,15 @@ class ServerEngine(Engine):
         try:
             await self._client.call_workers(session, server, "reload_weights", weights_path=str(folder))
         except UserError as error:  # vLLM's server does not survive that
-            raise UserError(
-                f"{error}; the server must see that folder under the same path and serve a model of the same shape; "
-                "restart it"
-            ) from error
+            remedy = "the server must see that folder under the same path and serve a model of its shape; restart it"
+            raise UserError(f"{error}; {remedy}") from error
 
     async def _clear_cache(self, session: aiohttp.ClientSession, server: str) -> None:
         """Clear a server's prefix cache; else cached prefixes of the old weights are silently used."""
         cleared = await self._client.call(session, server, "/reset_prefix_cache", {})
         if not cleared["success"]:
-            raise UserError(
-                f"{server} (rollout.servers): cannot clear its prefix cache, in use by another client; a server serves "
-                "one run at a time"
-            )
+            problem = "its prefix cache is in use by another client; a server serves one run at a time"
+            raise UserError(f"{server} (rollout.servers): {problem}")
 
 
 def _backend(info: dict[str, Any]) -> str | None:

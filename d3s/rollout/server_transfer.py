@@ -19,7 +19,7 @@ from torch import Tensor
 
 from d3s.common import UserError, describe
 from d3s.rollout.server_client import ServerClient
-from d3s.rollout.vllm_setup import prepare_vllm_environment
+from d3s.rollout.vllm_setup import free_port, prepare_vllm_environment
 
 TIMEOUT_S = 300.0  # to connect, or to send one chunk
 RESTART = "restart all servers, as their workers may be waiting for weights"
@@ -62,9 +62,9 @@ class WeightTransfer:
         if self._sender is None or self._failure.done():
             return
         threading.Thread(target=self._sender.shutdown, daemon=True).start()  # the servers may wait for it
-        path, client = "/shutdown_weight_transfer_engine", self._client
+        path, call = "/shutdown_weight_transfer_engine", self._client.call
         with suppress(UserError):  # the run has its weights
-            client.run(lambda session: [client.check(s, client.call(session, s, path, {})) for s in self._workers])
+            self._client.check_all(lambda session, server: call(session, server, path, {}))
 
     def _connect(self) -> Any:
         """Form the group; returns vLLM's sender."""
@@ -72,11 +72,8 @@ class WeightTransfer:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
-        address = own_address(self._workers)
-        with socket.socket() as free:
-            free.bind((address, 0))
-            port = free.getsockname()[1]
-        info = NCCLTrainerInitInfo(address, port, world_size=1 + sum(self._workers.values()), rank=0)
+        address, size = own_address(self._workers), 1 + sum(self._workers.values())
+        info = NCCLTrainerInitInfo(address, free_port(address), world_size=size, rank=0)
         return WeightTransferTrainerFactory.trainer_init(info, client=self, source=self)
 
     def _call(self, function: Callable[[], Any]) -> Any:
@@ -97,10 +94,8 @@ class WeightTransfer:
         error = result.exception() if result.done() else TimeoutError(f"no answer within {TIMEOUT_S:g} s")
         if isinstance(error, RuntimeError | OSError):
             names = ", ".join(sorted(name for name in os.environ if name.startswith("NCCL_"))) or "none"
-            raise UserError(
-                f"rollout.servers: vLLM's NCCL transfer {describe(error)}; give the servers the NCCL_* variables of "
-                f"this process ({names}) and {RESTART}"
-            ) from error
+            remedy = f"give the servers the NCCL_* variables of this process ({names}) and {RESTART}"
+            raise UserError(f"rollout.servers: vLLM's NCCL transfer {describe(error)}; {remedy}") from error
         return result.result()
 
     def _post(self, path: str, bodies: Iterable[dict] = repeat({})) -> None:

@@ -33,7 +33,6 @@ Before a run two steps are tried on a fake engine; a strategy that drives vLLM's
 """
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -48,17 +47,7 @@ from d3s.rules import ClassContract, OfRuns, RuleObject, tensor_problem
 class Plain:
     """Independent responses."""
 
-    def generate(
-        self,
-        engine: Engine,
-        prompts: list[list[int]],
-        n: int,
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
-        problems: list[int],
-    ) -> list[list[Rollout]]:
+    def generate(self, engine, prompts, problems, n, params, seeds, entropies, on_finished) -> list[list[Rollout]]:
         """Sample every response by itself."""
         options = {"entropies": entropies, "on_finished": on_finished, "problems": problems}
         return in_groups(engine.generate(prompts, n=n, params=params, seeds=seeds, **options), n)
@@ -163,10 +152,9 @@ def _try_strategy(strategy: RuleObject, config: Config) -> list[Any]:
         )
         rollouts = [r for group in groups for r in group]
         if wrong := [r.problem for r in rollouts if r.prompt_ids != [3, 4, 5, r.problem]]:
-            raise UserError(
-                f"rollout.strategy: {strategy.name} returned a response to another prompt than that of problem "
-                f"{wrong[0]}; pass `problems` to Engine.generate or empty_rollouts"
-            )
+            problem = f"returned a response to another prompt than that of problem {wrong[0]}"
+            remedy = "pass `problems` to Engine.generate or empty_rollouts"
+            raise UserError(f"rollout.strategy: {strategy.name} {problem}; {remedy}")
         strategy.token_advantages(rollouts=rollouts, advantages=torch.ones(len(rollouts)))
         results.append([(r.response_ids, r.logprobs, r.entropies) for r in rollouts])
     return results

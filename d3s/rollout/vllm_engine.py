@@ -1,8 +1,9 @@
 """Rollouts from a vLLM engine in this process, with the exact entropy of every sampled token."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch import Tensor
 from d3s.cgroups import CPU_CACHE
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
-from d3s.groups import Rollout
 from d3s.pretrained import as_saved, attention_only, meta_model
 from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
@@ -32,24 +32,19 @@ class VllmEngine(Engine):
     """
 
     def __init__(
-        self,
-        model_path: str,
-        config: RolloutConfig,
-        *,
-        dtype: str,
-        max_model_len: int,
-        seed: int,
-        head_dtype: str = "auto",
+        self, model_path: str, config: RolloutConfig, *, seed: int, head_dtype: str = "auto", **sizes: Any
     ) -> None:
-        """Load the model. Raises UserError if vLLM refuses it or finds too little memory."""
+        """Load the model. Raises UserError if vLLM refuses it or finds too little memory.
+
+        Args:
+            sizes: dtype and max_model_len, see Engine.
+        """
         check_batch_invariance(config, trains=False)
         prepare_vllm_environment()
         on_gpu = torch.cuda.is_available()
         self.recorder = entropy_recorder()
-        settings = {
-            "dtype": dtype,
+        settings = sizes | {
             "seed": seed,
-            "max_model_len": max_model_len,
             "max_num_seqs": config.max_num_seqs,
             "tensor_parallel_size": config.tensor_parallel_size,
             "enforce_eager": config.enforce_eager or not on_gpu,
@@ -64,7 +59,7 @@ class VllmEngine(Engine):
         else:
             # A prompt that exceeds the rest of a step's token budget waits for the next step. Split in chunks, it would
             # have vLLM rewind the generator of a seeded request, which only CUDA generators support.
-            budget = max(PREFILL_TOKENS, max_model_len, config.max_num_seqs)
+            budget = max(PREFILL_TOKENS, sizes["max_model_len"], config.max_num_seqs)
             settings |= {"block_size": 32, "enable_chunked_prefill": False, "max_num_batched_tokens": budget}
             settings.setdefault("kv_cache_memory_bytes", CPU_CACHE)
             if not attention_only(meta_model(model_path)):  # vLLM caches prefixes of recurrent layers in chunks alone
@@ -74,21 +69,14 @@ class VllmEngine(Engine):
         self.llm = load_vllm(model_path, settings)
         if not self.recorder.loaded:
             raise UserError(runner_problem("the loaded runner does not use its logits processors"))
-        super().__init__(model_path, config, dtype=dtype, max_model_len=max_model_len)
+        super().__init__(model_path, config, **sizes)
         self.can_sleep = on_gpu and config.sleep
         self.one_seed_per_batch = config.seeds == "engine"
         self._ranks = config.tensor_parallel_size
         cache = self.llm.llm_engine.vllm_config.cache_config
         self.kv_cache_tokens = cache.num_gpu_blocks * cache.block_size
 
-    def sample(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
-    ) -> None:
+    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
         """See Engine.sample. Raises RuntimeError if the engine is asleep."""
         with self.sampling(seeds):
             for request, (rollout, seed) in enumerate(zip(rollouts, seeds)):

@@ -41,9 +41,14 @@ def prepare_vllm_environment() -> None:
     for name, value in (vllm_environment() | launcher).items():
         os.environ.setdefault(name, value)
     if "MASTER_PORT" not in os.environ:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+        os.environ["MASTER_PORT"] = str(free_port("127.0.0.1"))
+
+
+def free_port(address: str) -> int:
+    """A port of this machine's `address` on which no process listens."""
+    with socket.socket() as free:
+        free.bind((address, 0))
+        return free.getsockname()[1]
 
 
 def batch_invariant() -> bool:
@@ -71,12 +76,9 @@ def check_batch_invariance(config: RolloutConfig, trains: bool) -> None:
     major, minor = torch.cuda.get_device_capability()
     least = 9 if trains else 8
     if major < least:
-        place = " next to an actor" if trains else ""
-        other = ", or set it for rollout.servers" if major == 8 else ""
-        raise UserError(
-            f"VLLM_BATCH_INVARIANT: got a GPU of compute capability {major}.{minor}, expected {least}.0 or higher"
-            f"{place}; unset it{other}"
-        )
+        expected = f"expected {least}.0 or higher" + " next to an actor" * trains
+        remedy = "unset it" + ", or set it for rollout.servers" * (major == 8)
+        raise UserError(f"VLLM_BATCH_INVARIANT: got a GPU of compute capability {major}.{minor}, {expected}; {remedy}")
 
 
 def remove_stale_shared_memory(tensor_parallel_size: int) -> None:
@@ -150,10 +152,9 @@ def load_vllm(model_path: str, settings: dict[str, Any]) -> "LLM":
     except Exception as error:
         if "KV cache" in str(error) or "cache blocks" in str(error):
             option = "kv_cache_gb" if "kv_cache_memory_bytes" in settings else "gpu_memory_utilization"
-            raise UserError(
-                f"rollout.{option}: the KV cache cannot hold one sequence of {settings['max_model_len']} tokens "
-                "(prompt and response); raise it, or lower rollout.max_completion_length (eval.py: --max-tokens)"
-            ) from error
+            problem = f"the KV cache cannot hold one sequence of {settings['max_model_len']} tokens"
+            remedy = "raise it, or lower rollout.max_completion_length (eval.py: --max-tokens)"
+            raise UserError(f"rollout.{option}: {problem}; {remedy}") from error
         raise UserError(vllm_problem(model_path, error)) from error
     finally:
         torch.set_rng_state(rng_state)
@@ -171,15 +172,11 @@ def vllm_problem(model_path: str, error: Exception) -> str:
         port = os.environ.get("MASTER_PORT")
         return f"MASTER_PORT: got {port}, expected a free port, but another process listens on it; unset it"
     if isinstance(error, torch.OutOfMemoryError) or "Free memory on device" in reason:
-        return (
-            f"rollout.gpu_memory_utilization: too little free GPU memory ({reason}); lower it, or end the other "
-            "processes on this GPU"
-        )
+        problem = f"too little free GPU memory ({reason})"
+        return f"rollout.gpu_memory_utilization: {problem}; lower it, or end the other processes on this GPU"
     if "SHMManager" in reason:
-        return (
-            "rollout.tensor_parallel_size: another run on this machine uses the shared memory of vLLM's CPU ranks, "
-            "which has a fixed name; run one at a time"
-        )
+        problem = "another run on this machine uses the shared memory of vLLM's CPU ranks"
+        return f"rollout.tensor_parallel_size: {problem}; run one at a time"
     defaults = vllm_environment()
     changed = [name for name, value in GIVEN.items() if value != defaults.get(name)]
     unset = f", or unset {', '.join(changed)} if that is at fault" if changed else ""
@@ -192,7 +189,5 @@ def _check_head_size(model_path: str, config: Any) -> None:
 
     size, supported = config.get_head_size(), CPUAttentionBackend.get_supported_head_sizes()
     if not config.use_mla and size not in supported:
-        raise UserError(
-            f"{model_path}: attention heads have size {size}, vLLM on the CPU supports "
-            f"{', '.join(map(str, supported))}; {OTHER_ENGINE}"
-        )
+        problem = f"attention heads have size {size}, vLLM on the CPU supports {', '.join(map(str, supported))}"
+        raise UserError(f"{model_path}: {problem}; {OTHER_ENGINE}")

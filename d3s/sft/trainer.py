@@ -81,7 +81,7 @@ class SftTrainer(StopSignals):
         if dropped:
             self.tracker.warn("overlong", f"{dropped} demonstrations longer than {limit} tokens were dropped")
         if self.accelerator.is_main_process:
-            record_settings(config, checkpoint, self.state.step, fingerprint, changed, self.accelerator.num_processes)
+            record_settings(config, checkpoint, self.state, changed, self.accelerator.num_processes)
 
     @stoppable
     def train(self) -> int:
@@ -179,7 +179,7 @@ class SftTrainer(StopSignals):
 
     def _save(self) -> None:
         with phase("checkpoint"):
-            save_checkpoint(self.actor, self.state, self.config, self.run, self.config.checkpoint.keep)
+            save_checkpoint(self.actor, self.state, self.config, self.run)
 
     def _introduce(self) -> None:
         config, count = self.config, len(self.samples)

@@ -70,20 +70,17 @@ def changed_contents(config: Config, saved: Fingerprint, fingerprint: Fingerprin
 
     Raises: UserError for other weights of model.name or loss.reference where the run still uses them.
     """
-    changed = differences(saved, fingerprint)
-    loss, teacher = config.loss, config.loss.reference
-    reader = "loss.beta > 0" if loss.beta else "loss.kind"
-    takes = f"{reader} takes them as the reference model"
-    uses = [text for used, text in ((reads_reference(loss.kind, loss.beta) and not teacher, takes),
-                                    (config.lora.rank, "lora.rank trains adapters on them")) if used]  # fmt: skip
-    for content, option, name, used in (
-        (WEIGHTS, "model.name", config.model.name, uses), (REFERENCE, "loss.reference", teacher, teacher and [takes]),
-    ):  # fmt: skip
+    changed, loss = differences(saved, fingerprint), config.loss
+    takes = f"{'loss.beta > 0' if loss.beta else 'loss.kind'} takes them as the reference model"
+    use = "lora.rank trains adapters on them" if config.lora.rank else None
+    if reads_reference(loss.kind, loss.beta) and not loss.reference:
+        use = takes
+    models = (WEIGHTS, "model.name", config.model.name, use), (REFERENCE, "loss.reference", loss.reference, takes)
+    for content, option, name, used in models:
         if changed.pop(content, None) and used:
-            raise UserError(
-                f"{option}: the weights of {name} are not those that the checkpoint began with, and {used[0]}; restore "
-                "them, or start a new run with another train.output_dir"
-            )
+            problem = f"the weights of {name} are not those that the checkpoint began with, and {used}"
+            remedy = "restore them, or start a new run with another train.output_dir"
+            raise UserError(f"{option}: {problem}; {remedy}")
     return changed
 
 
@@ -157,9 +154,8 @@ def _kept_hash(entry: Path | None, identity: dict[str, int]) -> str | None:
 def _identity(handle: int) -> dict[str, int]:
     """What changes with a file's content. A copy may restore the time of modification, but not that of the change."""
     status = os.fstat(handle)
-    return {
-        "bytes": status.st_size, "modified": status.st_mtime_ns, "changed": status.st_ctime_ns, "inode": status.st_ino,
-    }  # fmt: skip
+    times = {"modified": status.st_mtime_ns, "changed": status.st_ctime_ns}
+    return times | {"bytes": status.st_size, "inode": status.st_ino}
 
 
 def _cache_entry(path: Path) -> Path | None:
@@ -210,10 +206,9 @@ def _named_objects(value: Any) -> Iterator[tuple[str, str]]:
 
 def _source(module: str, name: str) -> str:
     """The source text of a function or class; "" where Python keeps none."""
-    try:
+    with suppress(OSError, TypeError, AttributeError):
         return inspect.getsource(getattr(sys.modules[module], name))
-    except (OSError, TypeError, AttributeError):
-        return ""
+    return ""
 
 
 def _imports(source: str, module: str, is_package: bool) -> Iterator[str]:

@@ -6,7 +6,6 @@ these raises an error, so each gets a warning with the metric, the problem and a
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from statistics import fmean, median, stdev
 
 PATIENCE = 5  # consecutive steps that must show the symptom
@@ -68,13 +67,14 @@ def health(
     opening = list(history)[:-patience][:OPENING]
     if not recent:
         return {}
-    rules: list[Iterator[Finding]] = []
+    findings: list[Finding | None] = []
     if len(recent) == patience:
-        rules += [_constant_metrics(history, recent, samples), _exploded_gradient(opening, earlier, recent, config)]
-        rules += [_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history, recent)]
-        rules += [_cut(history[0], recent), _unclosed_thoughts(recent), _wrong_groups(recent)]
-        rules += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
-    return dict(chain(*rules, _large_update(recent[-1]), _worse_evaluations(evaluations, config), _timeouts(recent)))
+        findings += [*_constant_metrics(history, recent, samples), _exploded_gradient(opening, earlier, recent, config)]
+        findings += [*_jumped_kl(opening, earlier, recent, config), _collapsed_entropy(history, recent)]
+        findings += [_cut(history[0], recent), _unclosed_thoughts(recent), _wrong_groups(recent)]
+        findings += [_clipped(recent), _mismatch(recent, config), _nothing_masked(history[0], recent)]
+    findings += [_large_update(recent[-1]), *_worse_evaluations(evaluations, config), _timeouts(recent)]
+    return dict(filter(None, findings))
 
 
 def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequence[dict]) -> Iterator[Finding]:
@@ -86,10 +86,7 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
         # In docs/data/card one step of 4 updates at 2e-5 takes it from 0.07 to 0, and from zeros nothing is learned.
         if better := [line for line in history if (line.get("reward/mean") or 0.0) > 0]:
             problem = f", and was {better[-1]['reward/mean']:.2g} in step {better[-1]['step']}"
-            remedy = (
-                "an update may have destroyed the policy, so start again with a lower optim.learning_rate or more "
-                "optim.warmup_steps"
-            )
+            remedy = "an update may have destroyed the policy: lower optim.learning_rate or raise optim.warmup_steps"
         yield "zero_reward", f"reward/mean: every reward of {steps} is 0{problem}; {remedy}{_quote(samples)}"
     elif _always(recent, "reward/zero_std_groups", 1.0):
         yield (
@@ -97,7 +94,8 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
             f"reward/zero_std_groups: in {steps} correctness did not vary within any group, so nothing about the "
             "answers was learned; use problems of mixed difficulty or a larger rollout.num_generations",
         )
-    if _always_equal(recent, "reward/no_answer", "reward/decided"):
+    answers = [(line.get("reward/no_answer"), line.get("reward/decided")) for line in recent]
+    if all(missing and missing == decided for missing, decided in answers):
         yield (
             "no_answer",
             f"reward/no_answer: the verifier found no answer, no \\boxed{{...}}, in any response of {steps}; ask "
@@ -106,74 +104,68 @@ def _constant_metrics(history: Sequence[dict], recent: list[dict], samples: Sequ
         )
 
 
-def _cut(first: dict, recent: list[dict]) -> Iterator[Finding]:
+def _cut(first: dict, recent: list[dict]) -> Finding | None:
     """Nearly all responses reach the limit, from the start or since the policy no longer ends them."""
     shares, began = _values(recent, "completion/truncated"), first.get("completion/truncated", 1.0)
     if len(shares) < len(recent) or min(shares) < CUT_SHARE:
-        return
+        return None
     since, remedy = "", "raise it, or check that the model knows its end-of-sequence token"
     if began < CUT_SHARE / 2:
         since = f", in the first step {began:.0%}: the policy no longer ends its responses"
         remedy = "lower optim.learning_rate, or set reward.length, as no reward asks for an end"
-    yield (
-        "all_truncated",
+    return "all_truncated", (
         f"completion/truncated: for {len(recent)} steps, at least {min(shares):.0%} of the responses were cut at "
-        f"rollout.max_completion_length{since}; {remedy}",
+        f"rollout.max_completion_length{since}; {remedy}"
     )
 
 
-def _wrong_groups(recent: list[dict]) -> Iterator[Finding]:
+def _wrong_groups(recent: list[dict]) -> Finding | None:
     """Most groups have equal rewards, and more of them than the right answers can explain."""
     equal, accuracy = (_values(recent, f"reward/{name}") for name in ("zero_std_groups", "accuracy"))
     if len(equal) < len(recent) or len(accuracy) < len(recent) or min(equal) == 1:  # 1: zero_reward or zero_variance
-        return
+        return None
     wrong = [share - max(right, 0.0) for share, right in zip(equal, accuracy)]
-    if min(equal) >= EQUAL_GROUPS and min(wrong) >= WRONG_GROUPS:
-        yield (
-            "wrong_groups",
-            f"reward/zero_std_groups: for {len(recent)} steps, most groups have equal rewards, in the last one "
-            f"{equal[-1]:.0%}, and at least {wrong[-1]:.0%} are wrong throughout; use easier problems or a larger "
-            "rollout.num_generations, or where the reward has been higher, a lower optim.learning_rate",
-        )
+    if min(equal) < EQUAL_GROUPS or min(wrong) < WRONG_GROUPS:
+        return None
+    return "wrong_groups", (
+        f"reward/zero_std_groups: for {len(recent)} steps, most groups have equal rewards, in the last one "
+        f"{equal[-1]:.0%}, and at least {wrong[-1]:.0%} are wrong throughout; use easier problems or a larger "
+        "rollout.num_generations, or where the reward has been higher, a lower optim.learning_rate"
+    )
 
 
-def _unclosed_thoughts(recent: list[dict]) -> Iterator[Finding]:
+def _unclosed_thoughts(recent: list[dict]) -> Finding | None:
     """Most responses end before their answer, inside a thought that they or the prompt opened."""
     shares = _values(recent, "completion/unclosed_thought")
     if shares and min(shares) > UNCLOSED_SHARE:
-        yield (
-            "unclosed_thoughts",
+        return "unclosed_thoughts", (
             f"completion/unclosed_thought: {fmean(shares):.0%} of the responses of the last {len(recent)} steps end "
-            "inside a thought, where no answer counts; raise rollout.max_completion_length",
+            "inside a thought, where no answer counts; raise rollout.max_completion_length"
         )
 
 
 # Against three failures D3S (arXiv 2509.22115) has a setting: the gradient explodes (larger N_init), the KL divergence
 # jumps (D3S-I), the accuracy falls late (larger N_final). A run that keeps everything has no such setting, and gets the
 # general remedy alone.
-def _exploded_gradient(
-    opening: list[dict], earlier: list[dict], recent: list[dict], config: Mapping
-) -> Iterator[Finding]:
+def _exploded_gradient(opening: list[dict], earlier: list[dict], recent: list[dict], config: Mapping) -> Finding | None:
     norm, before = _rise(earlier, recent, "grad_norm", GRADIENT_JUMP)
     if not norm and _rise(earlier, recent, "grad_norm", STILL_RISING)[0]:
         norm, before = _rise(opening, recent, "grad_norm", GRADIENT_DRIFT)
     remedy = "raise schedule.n_init, or " * (_selects_rollouts(config) and "schedule/n" in recent[-1])
     if norm:
-        yield (
-            "gradient_exploded",
+        return "gradient_exploded", (
             f"grad_norm: rose from {before:.3g} to {norm:.3g} (medians before and in the last {len(recent)} steps); "
-            f"{remedy}lower optim.learning_rate or optim.max_grad_norm",
+            f"{remedy}lower optim.learning_rate or optim.max_grad_norm"
         )
 
 
-def _large_update(step: dict) -> Iterator[Finding]:
+def _large_update(step: dict) -> Finding | None:
     """One of the OPENING steps moved the policy far; later a jump shows against the steps before."""
     kl = step.get("policy/approx_kl") or 0.0
     if kl > LARGE_UPDATE and step["step"] <= OPENING:
-        yield (
-            "large_update",
+        return "large_update", (
             f"policy/approx_kl: the updates of step {step['step']} moved the policy by {kl:.2g} nats per token, "
-            f"expected at most {LARGE_UPDATE:g}; lower optim.learning_rate, or raise optim.warmup_steps",
+            f"expected at most {LARGE_UPDATE:g}; lower optim.learning_rate, or raise optim.warmup_steps"
         )
 
 
@@ -193,23 +185,22 @@ def _jumped_kl(opening: list[dict], earlier: list[dict], recent: list[dict], con
 
 # On SmolLM2-135M (docs/data/card) the entropy falls by nine tenths within 12 steps while the accuracy still rises, with
 # every K: a smaller learning rate slows it, a larger K does not. So a rising reward is no symptom, and K no remedy.
-def _collapsed_entropy(history: Sequence[dict], recent: list[dict]) -> Iterator[Finding]:
+def _collapsed_entropy(history: Sequence[dict], recent: list[dict]) -> Finding | None:
     first = history[0]
     entropy, distinct = (_greatest_share(first, recent, key) for key in ("policy/entropy", "completion/distinct"))
     if entropy > COLLAPSED_ENTROPY and not (entropy <= LOW_ENTROPY and distinct <= ALIKE):
-        return
+        return None
     half = min(PLATEAU, len(history) // 2)
     before, now = (_values(lines, "reward/mean") for lines in (history[-2 * half : -half], history[-half:]))
     rises = before and now and fmean(now) > fmean(before) + STILL_LEARNING
     if rises or fmean(_values(recent, "reward/accuracy") or [0.0]) > SOLVED:
-        return
+        return None
     alike = f" and completion/distinct from {first['completion/distinct']:.0%} to " if distinct <= ALIKE else ""
     alike += f"{recent[-1]['completion/distinct']:.0%}" if alike else ""
-    yield (
-        "entropy_collapsed",
+    return "entropy_collapsed", (
         f"policy/entropy: fell from {first['policy/entropy']:.3g} to {recent[-1]['policy/entropy']:.3g} nats per "
         f"token{alike}, and reward/mean rises no longer: the policy hardly explores; lower optim.learning_rate, raise "
-        "loss.epsilon_high, or stop here if Pass@1 is high enough",
+        "loss.epsilon_high, or stop here if Pass@1 is high enough"
     )
 
 
@@ -233,58 +224,54 @@ def _worse_evaluations(evaluations: Sequence[dict], config: Mapping) -> Iterator
             )
 
 
-def _clipped(recent: list[dict]) -> Iterator[Finding]:
+def _clipped(recent: list[dict]) -> Finding | None:
     shares = [low + high for low, high in zip(_values(recent, "policy/clip_low"), _values(recent, "policy/clip_high"))]
     if len(shares) < len(recent) or min(shares) <= CLIPPED_SHARE:
-        return
-    yield (
-        "much_clipped",
+        return None
+    return "much_clipped", (
         f"policy/clip_low + clip_high: {shares[-1]:.0%} of the trained tokens were clipped, and more than "
         f"{CLIPPED_SHARE:.0%} in each of the last {len(recent)} steps; clipped tokens have no gradient: raise "
         "loss.epsilon or lower optim.learning_rate (with loss.kind: gspo the ratio is a mean over the response, "
-        "so shorter responses need a larger epsilon; the published 3e-4 is for thousands of tokens)",
+        "so shorter responses need a larger epsilon; the published 3e-4 is for thousands of tokens)"
     )
 
 
-def _mismatch(recent: list[dict], config: Mapping) -> Iterator[Finding]:
+def _mismatch(recent: list[dict], config: Mapping) -> Finding | None:
     dtype = config.get("model", {}).get("dtype")
     if dtype is None or any(_values(recent, "strategy/stale")):  # the gap is that of older weights, too
-        return
+        return None
     half = dtype != "float32"
     key, limit = ("mismatch/mean_abs", BFLOAT16_MISMATCH) if half else ("mismatch/max_abs", FLOAT32_MISMATCH)
     gaps = _values(recent, key)
     if len(gaps) < len(recent) or min(gaps) <= limit:
-        return
+        return None
     advice = "set model.head_dtype: float32 to lower it, " if half else ""
-    yield (
-        "mismatch",
+    return "mismatch", (
         f"{key}: the log-probabilities of engine and actor differ by {gaps[-1]:.2g}, expected below {limit:g} in "
         f"{dtype}, so the two do not compute the same model; {advice}compare with rollout.engine: transformers, "
-        "and look up the architecture in docs/running.md#models",
+        "and look up the architecture in docs/running.md#models"
     )
 
 
-def _nothing_masked(first: dict, recent: list[dict]) -> Iterator[Finding]:
+def _nothing_masked(first: dict, recent: list[dict]) -> Finding | None:
     """At the end of a run: the sequence mask, which costs a forward pass, masked no rollout."""
     if recent[-1].get("progress") != 1 or not _always([first, *recent], "mismatch/rollouts_masked", 0.0):
-        return
-    yield (
-        "nothing_masked",
+        return None
+    return "nothing_masked", (
         "mismatch/rollouts_masked: loss.engine_correction: sequence_mask masked no rollout in the first step and "
         f"the last {len(recent)} steps; lower its cap to mask more, or set "
-        "loss.engine_correction: none to save a forward pass",
+        "loss.engine_correction: none to save a forward pass"
     )
 
 
-def _timeouts(recent: list[dict]) -> Iterator[Finding]:
+def _timeouts(recent: list[dict]) -> Finding | None:
     timeouts, decided = sum(_values(recent, "reward/timeouts")), sum(_values(recent, "reward/decided"))
     if not decided or timeouts / decided <= TIMEOUT_SHARE:
-        return
-    yield (
-        "verifier_timeouts",
+        return None
+    return "verifier_timeouts", (
         f"reward/timeouts: the verifier timed out on {timeouts:.0f} of the last {decided:.0f} responses "
         f"({timeouts / decided:.1%}), which count as wrong; raise reward.timeout_s or reward.workers, or inspect "
-        "those answers",
+        "those answers"
     )
 
 
@@ -326,11 +313,6 @@ def _always(lines: list[dict], key: str, value: float) -> bool:
     """Return whether `key` is present in every line and equal to `value` in each."""
     values = _values(lines, key)
     return len(values) == len(lines) and all(math.isclose(v, value, abs_tol=1e-9) for v in values)
-
-
-def _always_equal(lines: list[dict], key: str, total: str) -> bool:
-    """Return whether `key` and `total` are present in every line, equal and above 0."""
-    return all(line.get(key) and line[key] == line.get(total) for line in lines)
 
 
 def _quote(samples: Sequence[dict]) -> str:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError, disk_error, make_directory, write_atomically
+from d3s.common import UserError, make_directory, write_atomically, writing
 from d3s.config.schema import TrackerConfig
 
 Numbers = dict[str, float]
@@ -109,10 +109,8 @@ class TensorBoardMirror:
         make_directory(directory)
         # TensorBoard reads the files in the order of their names.
         self._path = directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
-        try:
+        with writing(self._path):
             self._file = open(self._path, "wb")  # noqa: SIM115 (closed by `close`)
-        except OSError as error:
-            raise disk_error(self._path, error) from None
         self._records = RecordWriter(self._file)
         self._write(file_version="brain.Event:2")
         self._write(step=first_step, session_log=SessionLog(status=SessionLog.START))
@@ -130,8 +128,6 @@ class TensorBoardMirror:
     def _write(self, **fields: Any) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
 
-        try:
+        with writing(self._path):
             self._records.write(Event(wall_time=time.time(), **fields).SerializeToString())
             self._file.flush()
-        except OSError as error:
-            raise disk_error(self._path, error) from None

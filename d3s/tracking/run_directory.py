@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from d3s.common import JsonLines, UserError, disk_error, to_jsonable, write_json
+from d3s.common import JsonLines, UserError, to_jsonable, write_json, writing
 from d3s.config.load import dump_config, load_config
 from d3s.config.schema import Config
-from d3s.tracking.fingerprint import Fingerprint, differences, flat_options, machine_name
+from d3s.tracking.fingerprint import differences, flat_options, machine_name
 
 LOCK = ".lock"
 MACHINE = "machine.json"  # the processes, their hardware, and the fingerprint
@@ -42,11 +42,9 @@ def lock_run_directory(run: Path, option: str = "train.output_dir") -> Iterator[
 
     Raises: UserError if the directory cannot be written, or another run holds the lock.
     """
-    try:
+    with writing(run, f"choose another {option}"):
         run.mkdir(parents=True, exist_ok=True)
         lock = open(run / LOCK, "a+")  # noqa: SIM115 (held as long as the run)
-    except OSError as error:
-        raise disk_error(run, error, f"choose another {option}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,15 +80,13 @@ def set_aside(run: Path, later: list[Path], step: int) -> None:
     if best.exists() and json.loads(best.read_text())["step"] > step:
         of_line += ["best", "best-adapter"]
     models = [path for name in of_line if (path := run / name).exists()]
-    try:
+    with writing(folder):
         folder.mkdir()
         for name in ("metrics.jsonl", "eval.jsonl"):
             if (run / name).exists():
                 shutil.copyfile(run / name, folder / name)
         for path in (*models, *reversed(later)):  # after a kill the newest that is left belongs to the old line
             path.rename(folder / path.name)
-    except OSError as error:
-        raise disk_error(folder, error) from error
     names = ", ".join(path.name for path in (*later, *models))
     print(f"the run goes on from step {step}; what came after it is set aside in {folder}: {names}", flush=True)
 
@@ -116,8 +112,7 @@ def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
     """
     changes = changed_settings(checkpoint, config)
     changeable = CHANGEABLE if config.rollout.seeds == "engine" else CHANGEABLE | BATCHING
-    fixed = {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & changeable}
-    if fixed:
+    if fixed := {key: pair for key, pair in changes.items() if not {key, key.partition(".")[0]} & changeable}:
         listed = ", ".join(f"{key}: got {new!r}, expected {old!r}" for key, (old, new) in fixed.items())
         raise UserError(
             f"{checkpoint}: made with other settings ({listed}); resume with the old ones, or start a new run with "
@@ -134,37 +129,30 @@ def check_resume(checkpoint: Path, done: int, config: Config) -> list[str]:
 
 
 def record_settings(
-    config: Config,
-    checkpoint: Path | None,
-    step: int,
-    fingerprint: Fingerprint,
-    changed: dict[str, tuple[str, str]],
-    processes: int,
+    config: Config, checkpoint: Path | None, state: Any, changed: dict[str, tuple[str, str]], processes: int
 ) -> None:
     """Write config.yaml and machine.json. A run that resumes `checkpoint` also appends its changes to resumes.jsonl.
 
     A resumed run that takes no further step writes none of them.
 
     Args:
-        step: steps that the checkpoint contains.
+        state: the RunState with which the run begins, with its own fingerprint.
         changed: contents whose hashes differ from those of the checkpoint, (old, new).
 
     Raises: UserError if the disk is full.
     """
     run = config.train.output_dir
     if checkpoint:
-        if step >= config.train.steps and (run / "config.yaml").exists():
+        if state.step >= config.train.steps and (run / "config.yaml").exists():
             return
         changes = {k: {"old": a, "new": b} for k, (a, b) in (changed_settings(checkpoint, config) | changed).items()}
         path, home = checkpoint.resolve(), run.resolve()
         path = path.relative_to(home) if path.is_relative_to(home) else path  # so that the directory may be moved
-        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(path), "step": step}
+        line = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "checkpoint": str(path), "step": state.step}
         with JsonLines(run / "resumes.jsonl") as file:
             file.append(to_jsonable(line | {"changed": changes}))
     else:
         (run / "resumes.jsonl").unlink(missing_ok=True)  # of a start that took no step
-    write_json(run / MACHINE, {"processes": processes, "machine": machine_name(), "content": fingerprint})
-    try:
+    write_json(run / MACHINE, {"processes": processes, "machine": machine_name(), "content": state.fingerprint})
+    with writing(run / "config.yaml"):
         dump_config(config, run / "config.yaml")
-    except OSError as error:
-        raise disk_error(run / "config.yaml", error) from error

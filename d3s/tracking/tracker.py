@@ -66,8 +66,7 @@ class Tracker:
         # after the mirrors, which can fail: a directory with metrics.jsonl counts as a run
         self._files = {name: JsonLines(self._dir / f"{name}.jsonl") for name in ("metrics", "eval", "warnings")}
         if resume_step and resume_step >= total_steps and not evaluation_due:
-            done = f"resumed at step {resume_step} of {total_steps}"
-            problem = f"{done}, so this run takes no step and keeps its config.yaml"
+            problem = f"resumed at step {resume_step} of {total_steps}: the run takes no step and keeps its config.yaml"
             self.warn("no_steps_left", f"train.steps: {problem}; raise train.steps to train further")
 
     @property
@@ -140,12 +139,6 @@ class Tracker:
         while self._mirrors:
             self._mirrors.pop().close()
 
-    def __enter__(self) -> "Tracker":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _write(self, name: str, record: dict) -> dict:
         line = to_jsonable({"wall_time": round(self.wall_time, 3)} | record)
         self._files[name].append(line)
@@ -175,15 +168,12 @@ class Tracker:
             text = "".join(json_line(line) for line in kept[name]).encode()
             if path.exists() and path.read_bytes() != text:
                 write_atomically(path, text)
-        self._notes = {
-            (line.get("key"), line.get("message")) for line in kept["warnings"] if line.get("step", 0) in (0, step)
-        }
+        notes = [line for line in kept["warnings"] if line.get("step", 0) in (0, step)]
+        self._notes = {(line.get("key"), line.get("message")) for line in notes}
         for path in sorted((self._dir / "samples").glob("step_*.jsonl")):
             number = path.stem.removeprefix("step_")
-            if not number.isdecimal():  # a copy of a user's
-                continue
-            if not step or int(number) > step:
+            if number.isdecimal() and int(number) > step:
                 path.unlink()
-            else:
+            elif number.isdecimal():  # else a copy of a user's
                 self._samples = read_json_lines(path)
         return kept["metrics"], kept["eval"]

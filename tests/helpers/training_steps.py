@@ -1,15 +1,16 @@
 """Trackers, and metrics lines and sample records of a healthy training step."""
 
+from contextlib import closing
 from pathlib import Path
 
 from d3s.config.load import load_config
 from d3s.tracking.tracker import Tracker
 
 
-def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, **options: Path) -> Tracker:
-    """The tracker of a run in this directory."""
+def tracker(directory: Path, steps: int, *overrides: str, resume_step: int = 0, **options: Path) -> closing:
+    """The tracker of a run in this directory, which `with` opens and closes."""
     config = load_config([], [f"train.output_dir={directory}", f"train.steps={steps}", *overrides])
-    return Tracker(config, resume_step, **options)
+    return closing(Tracker(config, resume_step, **options))
 
 
 def metrics(step: int, **changes: float) -> dict:

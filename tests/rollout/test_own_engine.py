@@ -132,7 +132,7 @@ def test_own_engine_equals_the_built_in_bitwise(tied_model, tmp_path, monkeypatc
         (own(sample=reports_unfilled), ".sample called on_finished with 0 tokens in a rollout, expected 1 to 8 token"),
         (own(sample=reports_twice), ".sample called on_finished with a rollout for the second time"),
         (own(sample=reports_early), ".sample called on_finished before the response was complete"),
-        (changed(entropies=[]), "returned no entropies, which requires selector.entropy_source: actor"),
+        (changed(entropies=[]), "returned no entropies; set selector.entropy_source: actor"),
         (Silent, ""),
         (own(load_weights=serves_one_model), ""),
     ],

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from d3s.checkpoint import RunState
 from d3s.commands import train
 from d3s.common import UserError
 from d3s.config.load import dump_config, load_config
@@ -65,9 +66,9 @@ def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
     folder, content = f"train.output_dir={tmp_path}", {"data.path": "0a"}
     old, new, ended = (load_config([], [folder, f"train.steps={steps}"]) for steps in (5, 7, 3))
     checkpoint = saved(tmp_path, old)
-    record_settings(old, None, 0, content, {}, 1)
-    record_settings(new, checkpoint, 3, content, {}, 2)
-    record_settings(ended, checkpoint, 3, {}, {}, 1)
+    record_settings(old, None, RunState(0, fingerprint=content), {}, 1)
+    record_settings(new, checkpoint, RunState(3, fingerprint=content), {}, 2)
+    record_settings(ended, checkpoint, RunState(3), {}, 1)
     assert load_config([tmp_path / "config.yaml"]) == new
     machine = json.loads((tmp_path / "machine.json").read_text())
     assert (machine["processes"], machine["content"]) == (2, content) and machine["machine"]
@@ -75,7 +76,7 @@ def test_record_settings_keeps_changes_of_resumed_runs(tmp_path):
     assert (line["step"], line["checkpoint"]) == (3, "checkpoints/step_000003")  # so that the run may be moved
     assert line["changed"] == {"train.steps": {"old": 5, "new": 7}}
     (tmp_path / "config.yaml").unlink()  # every run directory has one
-    record_settings(ended, checkpoint, 3, {}, {}, 1)
+    record_settings(ended, checkpoint, RunState(3), {}, 1)
     assert load_config([tmp_path / "config.yaml"]).train.steps == 3
 
 

@@ -88,8 +88,8 @@ def test_wall_time_continues_from_last_kept_line(tmp_path, monkeypatch):
     assert (first["step"], second["step"]) == (1, 2) and 130.0 <= second["wall_time"] < 140.0
     (tmp_path / "checkpoints").mkdir()
     monkeypatch.chdir(tmp_path / "checkpoints")
-    branch = tracker(tmp_path / "branch", 9, resume_step=1, checkpoint=Path("step_1"))
-    assert 100.0 <= branch.wall_time < 110.0
+    with tracker(tmp_path / "branch", 9, resume_step=1, checkpoint=Path("step_1")) as branch:
+        assert 100.0 <= branch.wall_time < 110.0
 
 
 def test_collapse_is_relative_to_the_first_step(tmp_path):
