@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # pydantic may be missing
 
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"  # where vLLM cannot be used
 Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part that its checksum covers
+Report = Callable[[Rollout], None]  # called with each finished rollout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class Engine(ABC):
         seeds: list[int],
         *,
         entropies: bool = True,
-        on_finished: Callable[[Rollout], None] = lambda rollout: None,
+        on_finished: Report = lambda rollout: None,
         problems: Iterable[int] | None = None,
     ) -> list[Rollout]:
         """Sample n responses to each prompt; return them ordered by prompt, then by sample.
@@ -110,12 +111,7 @@ class Engine(ABC):
 
     @abstractmethod
     def sample(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
+        self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int], entropies: bool, on_finished: Report
     ) -> None:
         """Fill in these rollouts, which have a prompt only, as `generate` says. `entropies` is False if greedy."""
 

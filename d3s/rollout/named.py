@@ -11,7 +11,7 @@ from torch import Tensor
 from d3s.common import UserError
 from d3s.groups import Rollout
 from d3s.pretrained import read_config
-from d3s.rollout.engine import Engine, Key, SamplingParams, rollout_problem
+from d3s.rollout.engine import Engine, Key, Report, SamplingParams, rollout_problem
 from d3s.rules import ClassContract, Contract, Rule, RuleObject, Value
 
 if TYPE_CHECKING:  # pydantic may be missing
@@ -27,7 +27,9 @@ class OwnEngine(Engine):
         known = {"stop_token_ids": self.stop_token_ids, "vocabulary": self._vocabulary}
         self._own = RuleObject(rule, arguments | known)
 
-    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
+    def sample(
+        self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int], entropies: bool, on_finished: Report
+    ) -> None:
         """See Engine.sample. Rollouts that the engine does not report as finished are reported at the end."""
         reported, raised = {}, []
         called = f"{self._own.option}: {self._own.name}.sample called on_finished"

@@ -69,7 +69,7 @@ class ServerClient:
             raise UserError(f"{where}: has no {missing}; expected vLLM's server, started with VLLM_SERVER_DEV_MODE=1")
         if status != 200:
             with contextlib.suppress(ValueError, KeyError, TypeError):
-                text = json.loads(text)["error"]["message"]
+                text = str(json.loads(text)["error"]["message"])
             raise UserError(f"{where}: answered {path} with {status}: {' '.join(text.split())[:300]}")
         try:
             return json.loads(text or "{}")

@@ -22,7 +22,7 @@ from d3s.common import UserError, writing
 from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.pretrained import as_saved, read_config
-from d3s.rollout.engine import Engine
+from d3s.rollout.engine import Engine, Report, SamplingParams
 from d3s.rollout.server_client import ServerClient
 from d3s.rollout.server_transfer import WeightTransfer
 from d3s.rollout.vllm_setup import batch_invariant
@@ -108,7 +108,9 @@ class ServerEngine(Engine):
         if embedding and (got := sizes.format(*embedding.groups())) != expected:
             yield f"{model['model']} of {got}, expected {expected}; serve {self.path}"
 
-    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
+    def sample(
+        self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int], entropies: bool, on_finished: Report
+    ) -> None:
         """See Engine.sample; `entropies` is ignored.
 
         The prompts rotate over the servers. All responses to a prompt come from one server, which caches its prefix.

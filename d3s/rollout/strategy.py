@@ -40,14 +40,24 @@ import torch
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.groups import Outcome, Rollout, in_groups
-from d3s.rollout.engine import Engine, SamplingParams, rollout_problem
+from d3s.rollout.engine import Engine, Report, SamplingParams, rollout_problem
 from d3s.rules import ClassContract, OfRuns, RuleObject, tensor_problem
 
 
 class Plain:
     """Independent responses."""
 
-    def generate(self, engine, prompts, problems, n, params, seeds, entropies, on_finished) -> list[list[Rollout]]:
+    def generate(
+        self,
+        engine: Engine,
+        prompts: list[list[int]],
+        problems: list[int],
+        n: int,
+        params: SamplingParams,
+        seeds: list[int],
+        entropies: bool,
+        on_finished: Report,
+    ) -> list[list[Rollout]]:
         """Sample every response by itself."""
         options = {"entropies": entropies, "on_finished": on_finished, "problems": problems}
         return in_groups(engine.generate(prompts, n=n, params=params, seeds=seeds, **options), n)

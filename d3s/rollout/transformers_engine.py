@@ -4,7 +4,7 @@ Each distinct prompt is read once for all of its responses, responses with equal
 and each response draws its tokens from uniform numbers that its own seed fixes in advance.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from inspect import signature
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from d3s.config.schema import RolloutConfig
 from d3s.groups import Rollout
 from d3s.policy import product
 from d3s.pretrained import attention_only, load_model, not_sharded, read_tokenizer
-from d3s.rollout.engine import Engine, Key, SamplingParams, token_entropies, weight_checksums
+from d3s.rollout.engine import Engine, Key, Report, SamplingParams, token_entropies, weight_checksums
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
@@ -51,12 +51,7 @@ class TransformersEngine(Engine):
 
     @torch.no_grad()
     def sample(
-        self,
-        rollouts: list[Rollout],
-        params: SamplingParams,
-        seeds: list[int],
-        entropies: bool,
-        on_finished: Callable[[Rollout], None],
+        self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int], entropies: bool, on_finished: Report
     ) -> None:
         """See Engine.sample."""
         groups: dict[int, list[int]] = {}

@@ -11,8 +11,9 @@ from torch import Tensor
 from d3s.cgroups import CPU_CACHE
 from d3s.common import UserError
 from d3s.config.schema import RolloutConfig
+from d3s.groups import Rollout
 from d3s.pretrained import as_saved, attention_only, meta_model
-from d3s.rollout.engine import Engine, Key, Progress, SamplingParams, weight_checksums
+from d3s.rollout.engine import Engine, Key, Progress, Report, SamplingParams, weight_checksums
 from d3s.rollout.entropy_recorder import entropy_recorder, runner_problem
 from d3s.rollout.vllm_setup import (
     check_batch_invariance,
@@ -76,7 +77,9 @@ class VllmEngine(Engine):
         cache = self.llm.llm_engine.vllm_config.cache_config
         self.kv_cache_tokens = cache.num_gpu_blocks * cache.block_size
 
-    def sample(self, rollouts, params, seeds, entropies, on_finished) -> None:
+    def sample(
+        self, rollouts: list[Rollout], params: SamplingParams, seeds: list[int], entropies: bool, on_finished: Report
+    ) -> None:
         """See Engine.sample. Raises RuntimeError if the engine is asleep."""
         with self.sampling(seeds):
             for request, (rollout, seed) in enumerate(zip(rollouts, seeds)):

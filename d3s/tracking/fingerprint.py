@@ -75,7 +75,10 @@ def changed_contents(config: Config, saved: Fingerprint, fingerprint: Fingerprin
     use = "lora.rank trains adapters on them" if config.lora.rank else None
     if reads_reference(loss.kind, loss.beta) and not loss.reference:
         use = takes
-    models = (WEIGHTS, "model.name", config.model.name, use), (REFERENCE, "loss.reference", loss.reference, takes)
+    models = (
+        (WEIGHTS, "model.name", config.model.name, use),
+        (REFERENCE, "loss.reference", loss.reference, loss.reference and takes),
+    )
     for content, option, name, used in models:
         if changed.pop(content, None) and used:
             problem = f"the weights of {name} are not those that the checkpoint began with, and {used}"
