@@ -14,7 +14,7 @@ import torch
 from d3s.actor import Actor
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.distributed import start_accelerator
+from d3s.launch import start_accelerator
 from d3s.packing import Batch
 
 SIZES = [(3, 7), (12, 1), (1, 5), (6, 16), (2, 2), (4, 20), (5, 9)]  # tokens of prompt and response

@@ -11,22 +11,11 @@ from shlex import quote
 
 import torch
 
-from d3s.actor import Actor, NonFiniteError
-from d3s.actor.actor import NON_FINITE_ADVICE
+from d3s.actor import Actor
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
 from d3s.actor.state import describe_size
-from d3s.checkpoint import (
-    RunState,
-    export_model,
-    is_own,
-    load_checkpoint,
-    part_states,
-    read_state,
-    restore_parts,
-    save_checkpoint,
-    saved_after,
-)
+from d3s.checkpoint import export_model, part_states, restore_parts
 from d3s.collector import Collector, gather_batch
 from d3s.common import NOTHING_TRAINED, UserError, make_directory
 from d3s.config.checks import mismatch_problem
@@ -34,7 +23,7 @@ from d3s.config.schema import VERIFIER, Config
 from d3s.data.dataset import contents, encode_problems, read_problems
 from d3s.data.order import build_order
 from d3s.data.prompts import resolve_template
-from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, require_equal, start_accelerator
+from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, require_equal
 from d3s.evaluation.best_evaluation import RECORD, BestEvaluation, read_record
 from d3s.evaluation.evaluator import evaluate_on_ranks
 from d3s.evaluation.files import Sample
@@ -52,25 +41,17 @@ from d3s.rollout import build_engine
 from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.rules import stateful, through_file
-from d3s.schedule import Schedule, evaluation_problem, learning_rate, training_progress
+from d3s.schedule import Schedule, evaluation_problem, training_progress
 from d3s.selector import Selection, Selector
 from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
-from d3s.tracking.fingerprint import (
-    CHANGED,
-    REFERENCE,
-    WEIGHTS,
-    changed_contents,
-    model_contents,
-    take_fingerprint,
-)
+from d3s.tracking.fingerprint import REFERENCE, WEIGHTS, changed_contents, model_contents, take_fingerprint
 from d3s.tracking.profiler import StepProfiler
-from d3s.tracking.run_directory import record_settings, set_aside
 from d3s.tracking.samples import sample_records
-from d3s.tracking.stop_signals import StopSignals, stoppable
+from d3s.tracking.stop_signals import stoppable
 from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
-from d3s.tracking.tracker import Tracker
+from d3s.training_run import TrainingRun
 from d3s.trials import attempt_rewards
 
 UNTRAINED = (
@@ -79,16 +60,14 @@ UNTRAINED = (
 )
 
 
-class Trainer(StopSignals):
+class Trainer(TrainingRun):
     """One run: `train()` is the loop, `step()` its body. The imports above say where each stage is implemented."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Load data, engine and actor. Resume from `checkpoint`, which is read from the first rank alone."""
-        self.config, self.run = config, config.train.output_dir
-        self.accelerator = start_accelerator(config)
+        """Load data, engine and actor."""
+        super().__init__(config, checkpoint)
         check_batch_invariance(config.rollout, trains=True)
         require_use(config)
-        checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
         problems = read_problems(config)
         self.reward_function = RewardFunction(config.reward, config.rollout.max_completion_length)
         attempt_rewards(config, problems, self.reward_function)
@@ -105,8 +84,7 @@ class Trainer(StopSignals):
         self.prompts, self.tests = encode_problems(config, problems, self.tokenizer, budget)
         hashed = files | contents(config, problems, self.tokenizer)
         fingerprint = take_fingerprint(config, hashed, self.accelerator)
-        began = read_state(checkpoint) if checkpoint else {}
-        changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
+        changed = changed_contents(config, self.began.get("fingerprint", {}), fingerprint)
         self.schedule = Schedule(config, partial(require_equal, "schedule.follow", accelerator=self.accelerator))
         self.order = build_order(config, self.prompts.problems)
         self.best = BestEvaluation(config)
@@ -115,7 +93,7 @@ class Trainer(StopSignals):
         longest = max(len(ids) for prompts in (self.prompts, *self.tests.values()) for ids in prompts.ids)
         max_length = longest + config.rollout.max_completion_length
         sized = config.updated(data={"max_prompt_length": longest})
-        fitted = fit_recomputation(sized, model, self.accelerator, began.get("microbatch"))
+        fitted = fit_recomputation(sized, model, self.accelerator, self.began.get("microbatch"))
         make_directory(self.run)
         self.engine = build_engine(
             model,
@@ -136,32 +114,20 @@ class Trainer(StopSignals):
         self.parts |= {"best": self.best} if self.best.used else {}
         self.profiler = StepProfiler(config, self.accelerator)
         self.throughput = Throughput(config, self.actor.lm.config.to_dict(), self.accelerator)
-        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState(evaluation_due=True)
-        # the step of this run's newest checkpoint
-        self.saved = self.state.step if checkpoint and is_own(checkpoint, self.run) else None
+        self._restore(evaluation_due=True)
         new_parts = restore_parts(self.parts, self.state.parts, self.accelerator)
         self.best.forget_unless_kept(all_gather_objects([read_record(self.run / "best")], self.accelerator)[0])
-        if self.accelerator.is_main_process:
-            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
-        self.tracker = Tracker(
-            config,
-            self.state.step,
-            enabled=self.accelerator.is_main_process,
-            evaluation_due=self.state.evaluation_due,
-            checkpoint=checkpoint,
-        )
-        self.state.fingerprint = fingerprint
-        self._warn(changed, problems.notes, new_parts if checkpoint else [])
-        if self.accelerator.is_main_process and not self.best.problem():
-            record_settings(config, checkpoint, self.state, changed, self.accelerator.num_processes)
+        due = self.state.evaluation_due
+        self._open_log(fingerprint, changed, evaluation_due=due, checkpoint=self.checkpoint)
+        self._warn(problems.notes, new_parts if self.checkpoint else [])
+        if not self.best.problem():
+            self._record_settings(changed)
         self.collector.look.say, self.collector.look.asked = self.tracker.say, "\\boxed" in self.prompts.texts[0]
-        self.seconds: dict[str, float] = {}
         self.memory: dict[str, float] = {}
 
-    def _warn(self, changed: list[str], notes: list[str], new_parts: list[str]) -> None:
-        """Warn of what changed since the checkpoint, of the data and options, and of parts without a saved state."""
-        warnings = {f"changed/{name}": f"{name}: {CHANGED}" for name in changed}
-        warnings |= {f"data{i}": note for i, note in enumerate(notes)}
+    def _warn(self, notes: list[str], new_parts: list[str]) -> None:
+        """Warn of the data and options, and of parts without a saved state."""
+        warnings = {f"data{i}": note for i, note in enumerate(notes)}
         warnings |= {"engine_correction": mismatch_problem(self.config), "schedule": evaluation_problem(self.config)}
         warnings |= {f"parts/{name}": f"the checkpoint has no state of {name}, which starts anew" for name in new_parts}
         warnings["stop_at"] = self.best.problem()
@@ -210,19 +176,6 @@ class Trainer(StopSignals):
             self.tracker.warn("untrained", UNTRAINED)
             return NOTHING_TRAINED
         return 0
-
-    def _stopping(self) -> int:
-        """The signal by which a rank is to stop, 0 without one. Collective."""
-        return max(all_gather_objects([self.stop_signal], self.accelerator))
-
-    def _stop(self, signal: int) -> int:
-        """Save the finished steps. Returns the exit code of the signal."""
-        step = self.state.step
-        if step:
-            self._save()
-        saved = f"after step {step}, which is saved; continue with --resume auto" if step else "before the first step"
-        self.tracker.say(f"stopped {saved}")
-        return 128 + signal
 
     def step(self) -> dict[str, float]:
         """One training step, in the seven steps of README.md. Returns metrics."""
@@ -295,30 +248,15 @@ class Trainer(StopSignals):
         return groups
 
     def _update(self, batch: Batch, groups: RolloutGroups, generator: torch.Generator) -> dict[str, float]:
-        """Make the optimizer steps. Raises UserError if a loss is not finite, after the weights before it are saved."""
-        state = self.state
-        rate = learning_rate(state.step, self.config.train.steps, self.config.optim)
-        with self._timed("update"):
-            try:
-                steps = self.actor.update(batch, rate, generator)
-            except NonFiniteError as error:
-                raise UserError(f"step {state.step + 1}: {error}; {self._save_before()}{NON_FINITE_ADVICE}") from error
-            self.memory["memory/update_gb"] = memory_gb()
-            if problem := self.actor.micro_batches.problem():
-                self.tracker.warn(problem, problem)
-            trained, selected = int(batch.trained.sum()), int(batch.selected.sum())
-            state.tokens_generated += groups.generated
-            state.tokens_trained += trained
-            tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
-            flops = self.throughput.update(steps, groups, self.prompts.ids)
+        """Make the optimizer steps. Returns their metrics, with what they cost."""
+        steps, rate = self._update_actor(batch, generator)
+        self.memory["memory/update_gb"] = memory_gb()
+        trained, selected = int(batch.trained.sum()), int(batch.selected.sum())
+        self.state.tokens_generated += groups.generated
+        self.state.tokens_trained += trained
+        tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
+        flops = self.throughput.update(steps, groups, self.prompts.ids)
         return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
-
-    def _save_before(self) -> str:
-        """Save the finished steps, if there are any, and say so."""
-        if not self.state.step:
-            return ""
-        self._save()
-        return f"the weights before that update are saved in {self.run / 'checkpoints'}; "
 
     def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
         """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""
@@ -364,17 +302,10 @@ class Trainer(StopSignals):
         if self.tests and (ends or self.saved == self.state.step):
             self._save()
 
-    def _export(self) -> None:
-        with phase("checkpoint"):
-            export_model(self.actor, self.tokenizer, self.run / "model")
-
     def _save(self) -> None:
-        with self._timed("checkpoint"):
-            parts = part_states(self.parts, self.accelerator)
-            self.state.parts = {name: through_file(state, name) for name, state in parts.items()}
-            same_weights = self.saved == self.state.step
-            save_checkpoint(self.actor, self.state, self.config, self.run, same_weights=same_weights)
-        self.saved = self.state.step
+        parts = part_states(self.parts, self.accelerator)
+        self.state.parts = {name: through_file(state, name) for name, state in parts.items()}
+        super()._save()
 
     @contextmanager
     def _saving_before(self, *errors: type[UserError]) -> Iterator[None]:
@@ -390,9 +321,6 @@ class Trainer(StopSignals):
             self.state.position = position
             self._save()
             raise UserError(f"{error}; step {self.state.step} is saved in {self.run / 'checkpoints'}") from error
-
-    def _due(self, every: int) -> bool:
-        return every > 0 and (self.state.step % every == 0 or self.state.step == self.config.train.steps)
 
     # --- metrics ------------------------------------------------------------------------------------------------------
 
@@ -430,13 +358,6 @@ class Trainer(StopSignals):
         if self.accelerator.is_main_process and settings.samples_every and step % settings.samples_every == 0:
             records = sample_records(self.config, groups, selection, batch, k, self.prompts, self.tokenizer)
             self.tracker.log_samples(step + 1, records)
-
-    @contextmanager
-    def _timed(self, name: str):
-        started = time.perf_counter()
-        with phase(name), torch.profiler.record_function(name):  # a range in the traces of train.profile_steps
-            yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def close(self) -> None:
         """End the processes of reward functions, flush and close all files, and restore the signal handlers.

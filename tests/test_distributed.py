@@ -9,20 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from d3s import distributed
+from d3s import distributed, launch
 from d3s.common import UserError
 from d3s.config.load import load_config
-from d3s.distributed import (
-    Watchdog,
-    check_requirements,
-    compiler_problem,
-    first_of_node_first,
-    heartbeat,
-    phase,
-    shard,
-    start_accelerator,
-    wait_for_ranks,
-)
+from d3s.distributed import Watchdog, first_of_node_first, heartbeat, phase, shard
+from d3s.launch import check_requirements, compiler_problem, start_accelerator, wait_for_ranks
 from tests.helpers.command_line import free_port
 from tests.helpers.processes import in_child
 
@@ -163,7 +154,7 @@ def test_deepspeed_is_refused(monkeypatch, option, value):
 
 
 def test_options_without_their_needs_are_refused(monkeypatch):
-    monkeypatch.setattr(distributed, "find_spec", lambda name: None)
+    monkeypatch.setattr(launch, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^lora\.rank: the package peft is not installed; run pip install peft"):
         start_accelerator(load_config([], ["lora.rank=8"]))
     monkeypatch.delenv("TORCHDYNAMO_DISABLE", raising=False)

@@ -18,7 +18,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from d3s import trainer as module
+from d3s import trainer, training_run
 from d3s.actor import Actor
 from d3s.checkpoint import find_resume, read_state
 from d3s.commands.train import in_run_directory, run
@@ -29,6 +29,7 @@ from d3s.packing import MICROBATCH
 from d3s.pretrained import load_pretrained
 from d3s.rollout.transformers_engine import TransformersEngine
 from d3s.tracking.run_directory import check_resume
+from d3s.tracking.tracker import Tracker
 from d3s.trainer import Trainer
 from tests.helpers.command_line import lines, timeless
 from tests.helpers.data_files import write_rows
@@ -112,7 +113,7 @@ def test_no_checkpoint_precedes_the_first_update(tied_model, tmp_path, monkeypat
 
 def test_warnings_are_given_once(tied_model, tmp_path, monkeypatch):
     """Of micro-batches that do not fit, with the value to set; of a mismatch, which this precision has not."""
-    monkeypatch.setattr(module, "mismatch_problem", lambda config: "bfloat16")
+    monkeypatch.setattr(trainer, "mismatch_problem", lambda config: "bfloat16")
     with small_memory(above(60)):
         train(tied_model, tmp_path)
     warnings = lines(tmp_path / "warnings.jsonl")
@@ -159,13 +160,13 @@ def test_resumed_run_has_the_micro_batches_of_its_start(tied_model, tmp_path, mo
 
 def test_memory_ending_in_the_sync_saves_nothing(tied_model, tmp_path, monkeypatch):
     """In the probe of the second step; the weights are no longer those of the first."""
-    sync = module.sync_engine
+    sync = trainer.sync_engine
 
     def in_small_memory(*arguments):
         with small_memory(lambda tokens: "forward" if arguments[5] == 2 else None):
             return sync(*arguments)
 
-    monkeypatch.setattr(module, "sync_engine", in_small_memory)
+    monkeypatch.setattr(trainer, "sync_engine", in_small_memory)
     with pytest.raises(UserError, match=r"^weight sync of step 2: out of memory in passes of one .*utilization$"):
         train(tied_model, tmp_path / "run", overrides=["checkpoint.every=0"])
     assert not (tmp_path / "run" / "checkpoints").exists()
@@ -242,10 +243,10 @@ def command(model, folder, resume="never", keep=1):
 @pytest.mark.parametrize("name", EVENTS)
 def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeypatch):
     """With one checkpoint kept: metrics, evaluations and model are those of the uninterrupted run, to the bit."""
-    step, log = Trainer.step, module.Tracker.log_eval
+    step, log = Trainer.step, Tracker.log_eval
     number = lambda trainer: setattr(STEP, "number", trainer.state.step)  # noqa: E731
     monkeypatch.setattr(Trainer, "step", lambda t: setattr(STEP, "number", t.state.step + 1) or step(t))
-    evaluate, export, link = Trainer._evaluate, module.export_model, os.link
+    evaluate, export, link = Trainer._evaluate, trainer.export_model, os.link
     monkeypatch.setattr(Trainer, "_evaluate", lambda t: number(t) or evaluate(t))
     monkeypatch.setattr(os, "link", lambda *a: happen("link") or link(*a))
 
@@ -256,8 +257,9 @@ def test_run_goes_on_after_events(name, whole_run, tied_model, tmp_path, monkeyp
             raise UserError("model: cannot be written (No space left on device)") from None
         export(*arguments)
 
-    monkeypatch.setattr(module, "export_model", exported)
-    monkeypatch.setattr(module.Tracker, "log_eval", lambda *a: happen("before log") or log(*a) or happen("after log"))
+    for module in (trainer, training_run):
+        monkeypatch.setattr(module, "export_model", exported)
+    monkeypatch.setattr(Tracker, "log_eval", lambda *a: happen("before log") or log(*a) or happen("after log"))
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     folder, resume, keep = tmp_path / "run", "never", 9 if "earlier" in name else 1
     for fault, expected, following in EVENTS[name]:
@@ -319,7 +321,7 @@ def evaluate(monkeypatch):
 
     def script(*values):
         remaining = iter(values)
-        monkeypatch.setattr(module, "evaluate_on_ranks", lambda *_: [scripted_result("precedence", next(remaining))])
+        monkeypatch.setattr(trainer, "evaluate_on_ranks", lambda *_: [scripted_result("precedence", next(remaining))])
 
     return script
 

@@ -17,7 +17,7 @@ from benchmarks.gpu_check.memory import make_batch
 from benchmarks.speed.workload import save_model
 from d3s.actor import Actor
 from d3s.config.load import load_config
-from d3s.distributed import start_accelerator
+from d3s.launch import start_accelerator
 
 TOKENS, LENGTH, VOCABULARY = 1024, 256, 1000  # of a micro-batch, of which there are two; of a sequence
 

@@ -22,8 +22,8 @@ from d3s.advantage import group_advantages
 from d3s.collector import gather_batch
 from d3s.config.load import load_config
 from d3s.config.schema import Config
-from d3s.distributed import start_accelerator
 from d3s.groups import Rollout, RolloutGroups
+from d3s.launch import start_accelerator
 from d3s.metrics import update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes

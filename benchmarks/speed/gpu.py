@@ -26,7 +26,7 @@ import torch
 from benchmarks.harness import publish
 from benchmarks.speed.gpu_sides import DEVICE, GROUP, SHAPES, D3s, Dense, dense_cost, random_model
 from benchmarks.speed.workload import make_rollouts
-from d3s.distributed import compiler_problem
+from d3s.launch import compiler_problem
 
 ATTENTION = re.compile("_scaled_dot_product_|_varlen_attn")
 COLUMNS = [

@@ -152,8 +152,8 @@ def replacements(clock: PhaseClock, engine: StubEngine) -> dict[str, object]:
     """What patch() puts in the place of each name."""
     replaced = {
         "d3s.trainer.build_engine": lambda *_, **__: engine,
-        "d3s.trainer.export_model": lambda *_: None,
-        "d3s.trainer.phase": clock.phase,
+        "d3s.training_run.export_model": lambda *_: None,
+        "d3s.training_run.phase": clock.phase,
         "d3s.actor.actor.Policy": StubPolicy,
     }
     for name, sent in COLLECTIVES.items():

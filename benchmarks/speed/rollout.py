@@ -85,7 +85,7 @@ def serve_sync(work: dict) -> None:
     """Measure the way from the actor's parameters to the engine's: Actor.weights and load_weights together."""
     from d3s.actor import Actor
     from d3s.config.load import load_config
-    from d3s.distributed import start_accelerator
+    from d3s.launch import start_accelerator
     from d3s.rollout import build_engine
 
     config = load_config([], [])

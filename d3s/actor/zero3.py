@@ -1,6 +1,6 @@
 """All that is of DeepSpeed ZeRO-3 in the actor, in its weights and in its checkpoints.
 
-Elsewhere distributed.start_accelerator sets what DeepSpeed reads as it starts, pretrained.not_sharded loads complete
+Elsewhere launch.start_accelerator sets what DeepSpeed reads as it starts, pretrained.not_sharded loads complete
 models for others than the actor, and memory.py plans.
 """
 

@@ -13,9 +13,9 @@ from rich.table import Table
 from d3s.cgroups import free_memory
 from d3s.config.schema import Config
 from d3s.data.order import ORDER_RULES
-from d3s.distributed import check_requirements
 from d3s.fitting import choose_recomputation, fit_cpu, launched
 from d3s.flops import ModelShape
+from d3s.launch import check_requirements
 from d3s.loss import LOSS_RULES, reads_sequences
 from d3s.memory import (
     FITS,

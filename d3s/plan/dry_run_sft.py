@@ -12,8 +12,8 @@ from d3s.config.checks import contract_of
 from d3s.config.schema import Config
 from d3s.data.demonstrations import read_demonstrations
 from d3s.data.problems import is_hub_name
-from d3s.distributed import check_requirements
 from d3s.fitting import launched
+from d3s.launch import check_requirements
 from d3s.plan.machine import check_lora, labeled, model_row
 from d3s.schedule import learning_rate
 

@@ -10,45 +10,40 @@ from typing import Any
 
 import torch
 
-from d3s.actor import Actor, NonFiniteError
-from d3s.actor.actor import NON_FINITE_ADVICE
+from d3s.actor import Actor
 from d3s.actor.lora import check_targets
 from d3s.actor.state import describe_size
-from d3s.checkpoint import RunState, export_model, load_checkpoint, read_state, save_checkpoint, saved_after
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
 from d3s.data.problems import problem_order
 from d3s.data.prompts import render_prompt, resolve_template
-from d3s.distributed import all_gather_objects, first_of_node_first, heartbeat, phase, start_accelerator
+from d3s.distributed import first_of_node_first, heartbeat, phase
 from d3s.fitting import fit_recomputation
 from d3s.loss import LOSS_RULES, cross_entropy_loss
 from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
-from d3s.schedule import learning_rate, training_progress
+from d3s.schedule import training_progress
 from d3s.sft.pruning import needs_scores, prune
 from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
-from d3s.tracking.fingerprint import CHANGED, changed_contents, model_contents, take_fingerprint
-from d3s.tracking.run_directory import record_settings, set_aside
-from d3s.tracking.stop_signals import StopSignals, stoppable
+from d3s.tracking.fingerprint import changed_contents, model_contents, take_fingerprint
+from d3s.tracking.stop_signals import stoppable
 from d3s.tracking.throughput import memory_gb
-from d3s.tracking.tracker import Tracker
+from d3s.training_run import TrainingRun
 
 # Of those that the actor computes.
 UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected", "selection/tokens_forwarded"}
 
 
-class SftTrainer(StopSignals):
+class SftTrainer(TrainingRun):
     """One run of train_sft.py. The data order and the pruning depend on the seed and the step alone."""
 
     def __init__(self, config: Config, checkpoint: Path | None = None) -> None:
-        """Load data and actor. Resume from `checkpoint`, which is read from the first rank alone."""
-        self.config, self.run = config, config.train.output_dir
-        self.accelerator = start_accelerator(config)
-        checkpoint = all_gather_objects([checkpoint], self.accelerator)[0]
+        """Load data and actor."""
+        super().__init__(config, checkpoint)
         pairs = read_demonstrations(config.data, config.train.seed)
         with first_of_node_first(self.accelerator) as first:
             model = find_model(config.model.name)
@@ -56,8 +51,7 @@ class SftTrainer(StopSignals):
             files = model_contents(model)
         choose_threads(known_parameters(model))
         check_targets(model, config.lora)
-        began = read_state(checkpoint) if checkpoint else {}
-        fitted = fit_recomputation(config, model, self.accelerator, began.get("microbatch"))
+        fitted = fit_recomputation(config, model, self.accelerator, self.began.get("microbatch"))
         end = stop_token_ids(model)[0] if self.tokenizer.eos_token_id is None else self.tokenizer.eos_token_id
         limit = min(config.data.max_prompt_length + config.rollout.max_completion_length, budget + 1)
         self.samples, dropped = encode_demonstrations(pairs, config.data, self.tokenizer, end, limit)
@@ -66,22 +60,16 @@ class SftTrainer(StopSignals):
         template = render_prompt("{problem}", config.data.template, self.tokenizer)
         rows = {} if config.data.path.startswith("synthetic:") else {"data.path": pairs}
         fingerprint = take_fingerprint(config, files | rows | {"data.template": [template]}, self.accelerator)
-        changed = changed_contents(config, began.get("fingerprint", {}), fingerprint)
+        changed = changed_contents(config, self.began.get("fingerprint", {}), fingerprint)
         make_directory(self.run)
         heartbeat("load the actor")  # collective, unlike the loading before it
         loss = replace(LOSS_RULES, builtin={"cross_entropy": cross_entropy_loss}).rule("cross_entropy")
         self.actor = Actor(model, fitted, self.accelerator, longest, loss)
-        self.state = load_checkpoint(self.actor, checkpoint) if checkpoint else RunState()
-        if self.accelerator.is_main_process:
-            set_aside(self.run, saved_after(self.run, self.state.step), self.state.step)
-        self.tracker = Tracker(config, self.state.step, enabled=self.accelerator.is_main_process)
-        for name in changed:
-            self.tracker.warn(f"changed/{name}", f"{name}: {CHANGED}")
-        self.state.fingerprint = fingerprint
+        self._restore()
+        self._open_log(fingerprint, changed)
         if dropped:
             self.tracker.warn("overlong", f"{dropped} demonstrations longer than {limit} tokens were dropped")
-        if self.accelerator.is_main_process:
-            record_settings(config, checkpoint, self.state, changed, self.accelerator.num_processes)
+        self._record_settings(changed)
 
     @stoppable
     def train(self) -> int:
@@ -96,21 +84,17 @@ class SftTrainer(StopSignals):
             self.state.step += 1
             times = {"time/step": time.perf_counter() - started, "time/cpu": time.process_time() - cpu}
             done = self.state.step == self.config.train.steps
-            due = self._due(self.config.checkpoint.every)
             try:
                 if self.held_out and (done or self._due(self.config.eval.every)):
                     metrics["held_out/loss"] = self.held_out_loss()
             finally:  # an evaluation that fails must not lose the step
                 self._log(metrics, times)
-                if due:
+                if self._due(self.config.checkpoint.every):
                     self._save()
-            if stop := max(all_gather_objects([self.stop_signal], self.accelerator)):
-                if not due:
-                    self._save()
-                self.tracker.say(f"stopped after step {self.state.step}, which is saved; continue with --resume auto")
-                return 128 + stop
+            if stop := self._stopping():
+                return self._stop(stop)
             started, cpu = time.perf_counter(), time.process_time()
-        export_model(self.actor, self.tokenizer, self.run / "model")
+        self._export()
         self.tracker.say(f"the trained model is in {self.run / 'model'}")
         return 0
 
@@ -138,9 +122,6 @@ class SftTrainer(StopSignals):
         self.tracker.say(f"held-out loss at step {self.state.step}: {loss:.4f}")
         return loss
 
-    def _due(self, every: int) -> bool:
-        return every > 0 and (self.state.step % every == 0 or self.state.step == self.config.train.steps)
-
     def batches(self) -> Iterator[Batch]:
         """The batches of the remaining steps; `state.position` counts the demonstrations taken."""
         while self.state.step < self.config.train.steps:
@@ -160,26 +141,13 @@ class SftTrainer(StopSignals):
 
     def update(self, batch: Batch) -> dict[str, Any]:
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""
-        step = self.state.step
-        rate = learning_rate(step, self.config.train.steps, self.config.optim)
         generator = torch.Generator().manual_seed(self.config.train.seed)  # of an order within one optimizer step
-        try:
-            with phase("update"):
-                metrics = update_metrics(self.actor.update(batch, rate, generator))
-        except NonFiniteError as error:
-            self._save()
-            saved = f"the weights before that update are saved in {self.run / 'checkpoints'}"
-            raise UserError(f"step {step + 1}: {error}; {saved}; {NON_FINITE_ADVICE}") from error
-        if problem := self.actor.micro_batches.problem():
-            self.tracker.warn(problem, problem)
+        steps, rate = self._update_actor(batch, generator)
+        metrics = update_metrics(steps)
         trained = int(batch.selected.sum())
         self.state.tokens_trained += trained
         counts = {"selection/tokens": trained, "selection/tokens_total": len(batch.selected), "learning_rate": rate}
         return {name: metrics[name] for name in metrics.keys() & UPDATE_METRICS} | counts
-
-    def _save(self) -> None:
-        with phase("checkpoint"):
-            save_checkpoint(self.actor, self.state, self.config, self.run)
 
     def _introduce(self) -> None:
         config, count = self.config, len(self.samples)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from d3s.distributed import compiler_problem
+from d3s.launch import compiler_problem
 from tests.helpers.actors import SIZES, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import ROUNDING, assert_same_gradients, assert_same_values

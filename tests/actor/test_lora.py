@@ -13,7 +13,7 @@ from d3s.checkpoint import export_model
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
-from d3s.distributed import start_accelerator
+from d3s.launch import start_accelerator
 from d3s.metrics import update_metrics
 from d3s.tiny import byte_tokenizer
 from tests.helpers.actors import assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
