@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from d3s.common import UserError, disk_error
+from d3s.common import UserError, writing
 from d3s.config.load import load_config
 from d3s.config.schema import Config
 
@@ -81,8 +81,9 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     if changed:
         raise UserError(f"{misfit}, with other {' and '.join(changed)}; restore the files of that run")
     files = json.loads((checkpoint / MANIFEST).read_text())
-    if (path / CONVERTED).exists() and json.loads((path / CONVERTED).read_text()) == files:
-        return path
+    with suppress(OSError, ValueError):  # a damaged one is written again
+        if json.loads((path / CONVERTED).read_text()) == files:
+            return path
     lm = load_model(base, dtype=dtype if lora else torch.float32)
     if lora:
         attach_adapter(lm, base, config.lora, config.train.seed)
@@ -101,11 +102,9 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
 @contextmanager
 def _sole_writer(folder: Path) -> Iterator[None]:
     """Make a folder, and wait until no other process converts a model in it."""
-    try:
+    with writing(folder, "evaluate a copy of the run"):
         folder.mkdir(exist_ok=True)
         lock = open(folder / ".lock", "w")  # noqa: SIM115 (held as long as the block)
-    except OSError as error:
-        raise disk_error(folder, error, "evaluate a copy of the run") from error
     with lock:
         with suppress(OSError):  # a network file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)

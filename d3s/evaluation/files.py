@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from d3s.common import JsonLines, UserError, disk_error, warn_of_damage, write_atomically, write_json
+from d3s.common import JsonLines, UserError, warn_of_damage, write_atomically, write_json, writing
 from d3s.data.prompts import EncodedPrompts
 
 
@@ -38,13 +38,11 @@ class SampleFile:
         self._path, self._data, self._prompts, self._n = path, data, prompts, n
         self.groups: dict[int, list[Sample]] = {}
         self._spans: dict[int, tuple[int, int]] = {}  # byte offset and number of bytes of each problem
-        try:
+        with writing(path):
             content = path.read_bytes() if path.exists() else b""
             complete = self._load(content.splitlines(keepends=True))
             if complete < len(content):
                 os.truncate(path, complete)
-        except OSError as error:
-            raise disk_error(path, error) from None
         self._file = JsonLines(path)
 
     def _load(self, lines: Sequence[bytes]) -> int:

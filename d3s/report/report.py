@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from d3s.common import UserError, disk_error, printable
+from d3s.common import UserError, printable, writing
 from d3s.config import yaml12
 from d3s.report.html import html_text, render_page
 from d3s.report.panels import AXIS_NAMES, format_duration, format_value, panel_svg, panels_for
@@ -41,7 +41,7 @@ def write_report(
     output = Path(output or (runs[0].path if single else runs[0].path.resolve().parent / "report"))
     command = shlex.join(["python", "-m", "d3s.report", *map(str, paths)])
     title = printable(title or ", ".join([group.name for group in groups[:4]] + ["…"] * (len(groups) > 4)))
-    try:
+    with writing(output, "choose another --output"):
         output.mkdir(parents=True, exist_ok=True)
         pictures = ["report.png", "curves.png"] if single else ["report.png"]
         draw_sheet(groups, axes, title, output / pictures[-1])
@@ -51,8 +51,6 @@ def write_report(
         (output / "report.md").write_text(_markdown_page(title, groups, tables, pictures, command), encoding="utf-8")
         page = output / "report.html"
         page.write_text(render_page(title, _html_body(groups, tables, axes, command)), encoding="utf-8")
-    except OSError as error:
-        raise disk_error(output, error, "choose another --output") from None
     return page
 
 

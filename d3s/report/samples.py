@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from d3s.common import UserError, disk_error, exit_code, printable, read_json_lines
+from d3s.common import UserError, exit_code, printable, read_json_lines, writing
 from d3s.report.html import html_text, render_page
 from d3s.report.method_png import draw_method_picture
 
@@ -203,11 +203,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise UserError(f"--limit: got {options.limit}, expected at least 1")
     step, records = load_samples(options.run, options.step)
     if options.png:
+        picture = options.png if options.png.suffix else options.png.with_suffix(".png")
         try:
-            picture = options.png if options.png.suffix else options.png.with_suffix(".png")
-            print(draw_method_picture(records, describe_rule(records), picture))
-        except OSError as error:
-            raise disk_error(options.png, error, "choose another --png") from None
+            with writing(options.png, "choose another --png"):
+                print(draw_method_picture(records, describe_rule(records), picture))
         except ValueError as error:  # the suffix names no format of matplotlib
             raise UserError(f"--png: {options.png}: {error}") from None
         return
@@ -217,10 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(samples_table(records, brackets=not console.is_terminal or console.no_color))
         return
     title = f"{options.run.resolve().name}: samples of step {step}"
-    try:
+    with writing(options.html, "choose another --html"):
         options.html.write_text(render_page(title, samples_html(records)), encoding="utf-8")
-    except OSError as error:
-        raise disk_error(options.html, error, "choose another --html") from None
     print(options.html)
 
 
