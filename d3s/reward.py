@@ -123,10 +123,10 @@ class RewardFunction:
         Args:
             lengths: tokens of each response.
         """
-        values = [outcome.values for outcome in outcomes]
+        values = [dict(outcome.values) for outcome in outcomes]
         for name, judge in self._judges.items():
-            if of_group := judge.score_group(responses, answer, row):
-                values = [before | {name: value} for before, value in zip(values, of_group)]
+            for before, value in zip(values, judge.score_group(responses, answer, row) or ()):
+                before[name] = replace(value, parts={**before[name].parts, **value.parts})
         if not self._length:
             return list(map(self._outcome, values))
         right = [of[self._first].total == 1 for of in values]

@@ -48,13 +48,14 @@ class Places:
 
     def submit(self, response, answer):
         future = Future()
-        future.set_result(Scored(1, {}, [(0, 1, 0.5)]))
+        future.set_result(Scored(1, {"kept": 3, "replaced": 4}, [(0, 1, 0.5)]))
         return future
 
     def score_group(self, responses, answer, row):
         if answer == "alone":
             return None
-        return [Scored(row["level"] + place, {}, [(0, 1, 0.25)] * place) for place in range(len(responses))]
+        parts = {"replaced": row["level"]}
+        return [Scored(row["level"] + place, parts, [(0, 1, 0.25)] * place) for place in range(len(responses))]
 
     def take_stats(self):
         return {}
@@ -74,7 +75,8 @@ def test_group_scores_replace_values(first):
     assert [o.reward for o in alone] == [2 + 1 - 1, 2 + 3 - 1]
     after = reward_function.score_group(list(before), responses, [10, 10], "5", {"level": 7})
     assert [o.reward for o in after] == [14 + 1 - 1, 16 + 3 - 1]
-    assert [o.parts for o in after] == [{"Places": 7 + i, "length_of": 1 + 2 * i, LENGTH: -1} for i in range(2)]
+    parts = {"Places/kept": 3, "Places/replaced": 7, LENGTH: -1}
+    assert [o.parts for o in after] == [parts | {"Places": 7 + i, "length_of": 1 + 2 * i} for i in range(2)]
     assert [o.verdict for o in after] == ([7, 8] if first else [1, 3])
     assert [o.spans for o in alone] == [{"Places": [(0, 1, 1)]}] * 2
     assert [o.spans for o in after] == [{}, {"Places": [(0, 1, 0.5)]}]

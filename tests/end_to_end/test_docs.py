@@ -146,7 +146,7 @@ def test_files_and_tests_exist():
 
 
 def test_warnings_are_documented():
-    rules = re.findall(r'yield \(?\s*"(\w+)",', SOURCES[ROOT / "d3s/tracking/health.py"])
+    rules = re.findall(r'(?:yield|return) \(?\s*"(\w+)",', SOURCES[ROOT / "d3s/tracking/health.py"])
     rules += re.findall(r'\.warn\("(\w+)"', SOURCES[ROOT / "d3s/tracking/tracker.py"])
     assert set(rules) == set(re.findall(r"^\| `(\w+)` \|", section(METRICS, "Warnings"), re.M))
     assert len(rules) > 8
