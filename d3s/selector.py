@@ -82,13 +82,22 @@ def select_rollouts(
         return _max_variance_subset(values, eligible, keep, generator)
     chosen = torch.zeros_like(eligible)
     if cross_share < 1:
-        pairs, more = divmod(math.floor((1 - cross_share) * keep * groups / 2 + 1e-9), groups)
-        order = torch.randperm(groups, generator=generator)
-        for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
-            if within:
-                chosen[rows] = _max_variance_subset(values[rows], eligible[rows], within, generator)
+        chosen = _pairs_within_groups(values, eligible, keep, 1 - cross_share, generator)
     pool, allowed, missing = values.view(1, -1), (eligible & ~chosen).view(1, -1), keep * groups - int(chosen.sum())
     return chosen | _max_variance_subset(pool, allowed, missing, generator).view_as(chosen)
+
+
+def _pairs_within_groups(
+    values: Tensor, eligible: Tensor, keep: int, share: float, generator: torch.Generator | None
+) -> Tensor:
+    """Select share * keep * B rollouts in pairs: each group as many, and one pair more in groups drawn at random."""
+    chosen, groups = torch.zeros_like(eligible), len(values)
+    pairs, more = divmod(math.floor(share * keep * groups / 2 + 1e-9), groups)
+    order = torch.randperm(groups, generator=generator)
+    for rows, within in ((order[:more], min(2 * pairs + 2, keep)), (order[more:], 2 * pairs)):
+        if within:
+            chosen[rows] = _max_variance_subset(values[rows], eligible[rows], within, generator)
+    return chosen
 
 
 def _max_variance_subset(pools: Tensor, eligible: Tensor, keep: int, generator: torch.Generator | None) -> Tensor:

@@ -85,7 +85,8 @@ class TransformersEngine(Engine):
             logits = logits.float()
             if params.temperature not in (0, 1):
                 logits = logits / params.temperature
-            logprobs = _truncate(logits, params.top_p).log_softmax(-1)
+            kept = logits if params.top_p == 1 else _truncate(logits, params.top_p)
+            logprobs = kept.log_softmax(-1)
             if params.temperature == 0:
                 tokens = logprobs.argmax(-1)[rows]
             else:
@@ -116,12 +117,11 @@ class TransformersEngine(Engine):
                 **{self._cache: cache},
             ).logits[:, -1]
         for rollout in rollouts:
-            rollout.finished = rollout.response_ids[-1] in self.stop_token_ids or self._has_stop(rollout.response_ids)
+            ends_by_text = bool(self.stop) and self._has_stop(rollout.response_ids)
+            rollout.finished = ends_by_text or rollout.response_ids[-1] in self.stop_token_ids
 
     def _has_stop(self, ids: list[int]) -> bool:
         """Whether the last tokens contain one of the texts that end a response. A token has at least one byte."""
-        if not self.stop:
-            return False
         longest = max(len(text.encode()) for text in self.stop)
         end = self._tokenizer.decode(ids[-longest - 4 :], skip_special_tokens=False)
         return any(text in end for text in self.stop)
@@ -171,8 +171,6 @@ def _draw(logprobs: Tensor, rows: Tensor, uniforms: Tensor) -> Tensor:
 
 def _truncate(logits: Tensor, top_p: float) -> Tensor:
     """Set the logits [B, V] outside the top p of the probability mass to -inf."""
-    if top_p < 1:
-        ordered, order = logits.softmax(-1).sort(-1, descending=True)
-        outside = ordered.cumsum(-1) - ordered >= top_p
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), float("-inf"))
-    return logits
+    ordered, order = logits.softmax(-1).sort(-1, descending=True)
+    outside = ordered.cumsum(-1) - ordered >= top_p
+    return logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), float("-inf"))
