@@ -69,7 +69,7 @@ def serve_d3s(folder: Path, work: dict, n: int, k: float, *options: str) -> None
 
     def update() -> dict:
         eligible = torch.ones_like(groups.finished)
-        selection = selector.rollouts(groups, eligible, 1.0, n, generator)
+        selection = selector.rollouts(groups, selector.advantages(groups), eligible, 1.0, n, generator)
         batch = gather_batch(groups, selection, actor.accelerator)
         selector.tokens(batch, k, generator)
         add_logprobs(actor, batch, passes)

@@ -82,11 +82,10 @@ def main(args: argparse.Namespace, console: Console) -> Path:
     settings |= {"engine": args.engine, "dtype": dtype, "data": hash_contents(problems)}
     settings |= hash_code([args.reward, args.engine])
     settings |= {"template": args.template, "split": args.split, "limit": args.limit, **vars(sampling)}
-    further = {"system_prompt": args.system_prompt, "chat_template_kwargs": args.chat_template_kwargs}
-    further |= {"reward": args.reward, "stop": args.stop, "head_dtype": args.head_dtype}
-    further |= {"batch_invariant": batch_invariant(), "overlong_prompts": args.overlong_prompts}
-    usual = (None, {}, [], "auto", False, "error")  # not written
-    settings |= {name: value for name, value in further.items() if value not in usual}
+    further = {"system_prompt": None, "chat_template_kwargs": {}, "reward": None, "stop": [], "head_dtype": "auto"}
+    further |= {"overlong_prompts": "error"}
+    settings |= {name: getattr(args, name) for name, usual in further.items() if getattr(args, name) != usual}
+    settings |= {"batch_invariant": True} if batch_invariant() else {}
     length = max(len(ids) for encoded in prompts.values() for ids in encoded.ids) + args.max_tokens
     with ExitStack() as stack:
         limits = args.limits.model_copy(update={"extraction": args.extraction})

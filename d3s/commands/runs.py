@@ -52,8 +52,9 @@ def find_run_model(run: Path, step: int | None) -> Path:
     checkpoints = {step_of(path): path for path in saved_steps(run)}
     if step not in checkpoints:
         absent = "model/, as the run has not ended" if step is None else f"checkpoint of step {step}"
-        known = ", ".join(map(str, checkpoints)) or "none yet"
-        raise UserError(f"{run}: has no {absent}; expected --step with one of its checkpoints, {known}")
+        known = f"name a checkpoint, --step {', '.join(map(str, checkpoints))}"
+        remedy = known if checkpoints else "train it up to its first checkpoint"
+        raise UserError(f"{run}: has no {absent}; {remedy}")
     if reason := damage(checkpoints[step]):
         raise UserError(f"{checkpoints[step]}: is damaged ({reason}); name another checkpoint")
     with _sole_writer(run / MODELS):

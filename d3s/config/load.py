@@ -139,9 +139,11 @@ def _nearest(key: str) -> str:
     section, dot, leaf = key.partition(".")
     if not dot and (close := get_close_matches(key, SECTIONS, 1)):
         return f"; did you mean {close[0]}?"
+    if close := get_close_matches(leaf, SECTIONS.get(section, ()), 1, 0.5):
+        return f"; did you mean {section}.{close[0]}?"
     if close := get_close_matches(leaf if dot else key, list(chain(*SECTIONS.values())), 1):
-        homes = [home for home, fields in SECTIONS.items() if close[0] in fields]
-        return f"; did you mean {section if section in homes else homes[0]}.{close[0]}?"
+        home = next(home for home, fields in SECTIONS.items() if close[0] in fields)
+        return f"; did you mean {home}.{close[0]}?"
     if section in SECTIONS:
         return f"; the keys of {section} are {', '.join(SECTIONS[section])}"
     return f"; sections are {', '.join(SECTIONS)}"

@@ -36,9 +36,11 @@ def list_turns(value: Any, field: str, roles: Collection[str], refused: Collecti
         if (role := turn.get("role")) not in roles:
             raise UserError(f"{place}: got the role {role!r:.40}, expected {', '.join(roles)}")
         for key, item in turn.items():
-            is_refused = key not in ("role", "content") if refused is None else key in refused
-            if is_refused and item not in (None, "", [], {}):  # columns of other rows are null
-                raise UserError(f"{place}: got {key!r:.40}; write it into the content, or remove it")
+            empty = item in (None, "", [], {}) or (refused is not None and not item)  # columns of other rows are null
+            if not empty and (key not in ("role", "content") if refused is None else key in refused):
+                raise UserError(
+                    f"{place}: got {key!r:.40}, which no prompt contains; write it into the content, or remove it"
+                )
         turns.append({"role": role, "content": require_text(turn.get("content"), "content", place)})
     return turns
 

@@ -101,8 +101,8 @@ def render_prompt(problem: str | Sequence[Turn], template: str, tokenizer: Any, 
     # Templates drop thoughts from turns of the assistant; encode_prompts notices that the only problem is dropped.
     for number, turn in enumerate(turns[:-1] if is_text else turns, 1):
         if turn["role"] != "assistant" and turn["content"].strip() not in text:
-            absent = f"turn {number} ({turn['role']})"
-            raise UserError(f"template 'chat': it does not write {absent}; remove that, or data.system_prompt")
+            absent = "system_prompt" if is_text else f"turn {number} ({turn['role']})"
+            raise UserError(f"{absent}: the tokenizer's chat template does not write it; remove it")
     return text
 
 

@@ -85,4 +85,4 @@ def _span(span: Any, response: str) -> Span:
             f"the span {shown(span)}",
             f"(start, end, value) with 0 <= start < end <= {len(response)}, the length of the response",
         )
-    return span[0], span[1], _number(span[2], "in a span the value ")
+    return span[0], span[1], _number(span[2], f"in the span {shown(span)} the value ")

@@ -69,7 +69,10 @@ def test_rows_with_messages_are_problems(tmp_path, suffix):
         ([{"content": "1+1?"}], ", turn 1: got the role None, expected system, user, assistant"),
         ([turn("user", " ")], ", turn 1: field 'content': got ' ', expected text"),
         ([turn("user", [{"text": "a"}])], ", turn 1: field 'content': got [{'text': 'a'}], expected text"),
-        ([ASKED, SAID | {"a": [1]}, AGAIN], ", turn 2: got 'a'; write it into the content, or remove it"),
+        (
+            [ASKED, SAID | {"a": [1]}, AGAIN],
+            ", turn 2: got 'a', which no prompt contains; write it into the content, or remove it",
+        ),
         ([ASKED, SYSTEM, ASKED], ", turn 2: got the role 'system', expected it in the first turn alone"),
     ],
 )
@@ -95,5 +98,5 @@ def test_templates_without_turns_are_refused(tmp_path, template, expected):
         encode_prompts([problem], template, base, 500)
     assert str(refused.value).startswith(f"problem 'x-0' (x): {expected}")
     base.chat_template = USER_ONLY
-    with pytest.raises(UserError, match=r"problem 'x-0' \(x\): .*does not write turn 1 \(system\)"):
+    with pytest.raises(UserError, match=r"problem 'x-0' \(x\): turn 1 \(system\): the .* does not write it; remove it"):
         encode_prompts([problem], "chat", base, 500)

@@ -75,7 +75,7 @@ def test_every_assistant_turn_is_a_demonstration(tmp_path):
     assert [(tokenizer.decode(prompt), tokenizer.decode(ids[:-1])) for prompt, ids in samples] == expected
     assert all(ids[-1] == 0 for _, ids in samples)
     asked, said = CONVERSATION["messages"][:3], CONVERSATION["messages"][3:]
-    asked[2] |= {"weight": 0, "name": "ada", "tool_calls": []}
+    asked[2] |= {"weight": 0, "name": "ada", "tool_calls": [], "thinking": False}
     weighted = write_rows(tmp_path / "weighted.jsonl", [{"messages": asked + said}])
     assert read_demonstrations(options.model_copy(update={"path": str(weighted)}), 0) == pairs[1:2]
     assert len(read_demonstrations(options.model_copy(update={"limit": 1}), seed=0)) == 1
@@ -87,7 +87,7 @@ def test_bad_conversations_are_refused(tmp_path):
         ("text", "field 'messages': got 'text', expected a list of turns {role, content}"),
         ([user, {"role": "user"}], "turn 2: field 'content': got None, expected text"),
         ([user, {"role": "asistant", "content": "b"}], "turn 2: got the role 'asistant', expected system, user, ass"),
-        ([user, user | {"role": "assistant", "tool_calls": [1]}], "turn 2: got 'tool_calls'; write it into"),
+        ([user, user | {"role": "assistant", "tool_calls": [1]}], "turn 2: got 'tool_calls', which no prompt contains"),
         ([user], "expected an assistant turn after the first turn"),
         ([user | {"role": "assistant"}], "expected an assistant turn after the first turn"),
     ):

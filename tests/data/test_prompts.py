@@ -85,7 +85,7 @@ def test_variables_that_a_template_sets_are_known():
 def test_ignored_system_prompts_are_refused():
     tokenizer = tokenizer_with(USER_ONLY)
     assert render_prompt("1+1?", "chat", tokenizer, ChatOptions("")) == f"1+1?\n{INSTRUCTION}"
-    with pytest.raises(UserError, match=r"does not write turn 1 \(system\); .* data\.system_prompt"):
+    with pytest.raises(UserError, match=r"^system_prompt: the tokenizer's chat template does not write it; remove it"):
         render_prompt("1+1?", "chat", tokenizer, ChatOptions("Be brief."))
 
 
