@@ -46,6 +46,7 @@ def test_overrides_have_the_types_of_their_keys(override, expected):
         ("optm.learning_rate=1", "; did you mean optim?"),
         ("model.name.x=1", "; did you mean model.name?"),
         ("epsilon_high=0.3", "; did you mean loss.epsilon_high?"),
+        ("loss.eps=0.3", "; did you mean loss.epsilon?"),
         ("optim.lr=1", "optim.lr: unknown key; the keys of optim are " + ", ".join(Config().optim.model_dump())),
         ("quux.zzz=1", "quux: unknown section; sections are " + ", ".join(Config.model_fields)),
     ],
