@@ -82,12 +82,12 @@ def varlen_attn(*tensors: Tensor | int, **options: Any) -> Tensor:
 
 
 def _flash_attention(query: Tensor, key: Tensor, value: Tensor, layout: Layout, window: int, **options: Any) -> Tensor:
-    """packed_attention by the variable-length kernel. window: 0 for all tokens before."""
+    """packed_attention by the flash kernel. All is cast for it: rotary embeddings leave float32 under autocast."""
     q, k, v = (x[0].transpose(0, 1).to(layout.flash).contiguous() for x in (query, key, value))  # [L, heads, dim]
     if layout.pad is not None:
         q, k, v = (x.index_select(0, layout.pad) for x in (q, k, v))
     ends = (layout.cu_seqlens, layout.cu_seqlens, layout.longest, layout.longest)
-    out = varlen_attn(q, k, v, *ends, window_size=(window - 1, 0), **options)  # -1: all
+    out = varlen_attn(q, k, v, *ends, window_size=(window - 1, 0), **options)  # -1, of window 0: all
     return (out if layout.unpad is None else out.index_select(0, layout.unpad))[None]
 
 
@@ -100,9 +100,8 @@ def packed_attention(
 
     Raises UserError for attention with sinks or soft-capped scores, which its kernels lack.
 
-    In half precision on a GPU the variable-length flash kernel needs no padding. Query, key and value are cast for it,
-    because rotary embeddings leave query and key in float32 under autocast. Elsewhere the sequences become padded rows
-    for this operation alone; causal attention does not see padding on the right, so no mask is needed.
+    In half precision on a GPU the variable-length flash kernel needs no padding. Elsewhere the sequences become padded
+    rows for this operation alone; causal attention does not see padding on the right, so no mask is needed.
     """
     if options.get("softcap") or options.get("s_aux") is not None:
         raise UserError(NO_KERNEL)

@@ -33,7 +33,8 @@ def check_name(name: str) -> None:
         validate_repo_id(name)
         if not name.startswith("runs/"):
             return
-    raise UserError(f"{name or 'model.name'}: no such directory; expected a model's, a hub name org/name, or tiny:TASK")
+    expected = "expected a model's directory, a hub name org/name, or tiny:TASK"
+    raise UserError(f"{name or 'model.name'}: no such directory; {expected}")
 
 
 def read_config(path: str) -> Any:

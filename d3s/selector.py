@@ -277,7 +277,7 @@ class Selector:
     def __init__(self, settings: SelectorConfig, reward: RewardConfig) -> None:
         self.settings = settings
         self.rollout_rule, self.token_rule = ROLLOUT_RULES.rule(settings.rollouts), TOKEN_RULES.rule(settings.tokens)
-        self.advantage_rule, self.weights = ADVANTAGE_RULES.rule(reward.advantages), reward.part_weights()
+        self.advantage_rule, self.part_weights = ADVANTAGE_RULES.rule(reward.advantages), reward.part_weights()
 
     def advantages(self, groups: RolloutGroups, counted: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Apply the rule of reward.advantages. Rewards that are not counted, bool [B, G], get 0.
@@ -288,8 +288,8 @@ class Selector:
         """
         rewards = groups.rewards
         counted = torch.ones_like(rewards, dtype=torch.bool) if counted is None else counted
-        parts = {name: groups.parts[name] for name in self.weights if name in groups.parts}
-        result = self.advantage_rule(rewards=rewards, counted=counted, parts=parts, weights=self.weights)
+        parts = {name: groups.parts[name] for name in self.part_weights if name in groups.parts}
+        result = self.advantage_rule(rewards=rewards, counted=counted, parts=parts, weights=self.part_weights)
         advantages, divisors = result if isinstance(result, tuple) else (result, None)
         if divisors is not None:
             divisors = divisors.masked_fill(equal_rewards(rewards, counted), math.inf)

@@ -78,7 +78,7 @@ class TrainingRun(StopSignals):
             with self._timed("update"):
                 steps = self.actor.update(batch, rate, generator)
         except NonFiniteError as error:
-            place = self._save_finished() and f"the weights before it are saved in {self.run / 'checkpoints'}; "
+            place = f"the weights before it are saved in {self.run / 'checkpoints'}; " if self._save_finished() else ""
             raise UserError(f"step {self.state.step + 1}: {error}; {place}{NON_FINITE_ADVICE}") from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)
@@ -98,12 +98,11 @@ class TrainingRun(StopSignals):
         self.tracker.say(f"stopped {saved}")
         return 128 + signal
 
-    def _save_finished(self) -> str:
-        """Save the finished steps, if there are any. Returns their number, "" without one."""
-        if not self.state.step:
-            return ""
-        self._save()
-        return str(self.state.step)
+    def _save_finished(self) -> int:
+        """Save the finished steps, if there are any. Returns their number."""
+        if self.state.step:
+            self._save()
+        return self.state.step
 
     def _save(self) -> None:
         with self._timed("checkpoint"):

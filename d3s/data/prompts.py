@@ -98,7 +98,7 @@ def render_prompt(problem: str | Sequence[Turn], template: str, tokenizer: Any, 
     if chat.system_prompt is not None and turns[0]["role"] != "system":
         turns = [{"role": "system", "content": chat.system_prompt}, *turns]
     text = render_turns(turns, tokenizer, chat.arguments)
-    # Templates drop thoughts from turns of the assistant; encode_prompts notices that the only problem is dropped.
+    # Templates drop thoughts from turns of the assistant; of a problem without turns encode_prompts checks the text.
     for number, turn in enumerate(turns[:-1] if is_text else turns, 1):
         if turn["role"] != "assistant" and turn["content"].strip() not in text:
             absent = "system_prompt" if is_text else f"turn {number} ({turn['role']})"
