@@ -31,8 +31,6 @@ from d3s.evaluation.sampling import Request, look_at
 from d3s.first_look import engine_line, prompt_lines
 from d3s.fitting import fit_recomputation
 from d3s.groups import RolloutGroups, add_counts, resample
-from d3s.metrics import rollout_metrics, selection_metrics, token_metrics, update_metrics
-from d3s.packing import Batch
 from d3s.passes import add_logprobs, add_ranks, forward_passes
 from d3s.pretrained import load_pretrained
 from d3s.reference import open_reference, require_use
@@ -42,11 +40,12 @@ from d3s.rollout.sync import sync_engine
 from d3s.rollout.vllm_setup import check_batch_invariance
 from d3s.rules import stateful, through_file
 from d3s.schedule import Schedule, evaluation_problem, training_progress
-from d3s.selector import Selection, Selector
+from d3s.selector import Selector
 from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import REFERENCE, WEIGHTS, changed_contents, model_contents, take_fingerprint
+from d3s.tracking.metrics import TrainingStep, step_metrics, token_metrics
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import stoppable
@@ -156,9 +155,8 @@ class Trainer(TrainingRun):
                 break
             cpu = cpu_seconds()
             with self._timed("step"), self._saving_before(RewardError, SequenceMemoryError):
-                metrics = self.step()
+                metrics = self.advance()
             metrics["time/cpu"] = cpu_seconds() - cpu
-            self.state.step += 1
             self._log(metrics)
             self.seconds = {}  # evaluation and checkpoint time is logged with the next step
             for problem in self.profiler.finish(self.state.step):
@@ -177,8 +175,14 @@ class Trainer(TrainingRun):
             return NOTHING_TRAINED
         return 0
 
-    def step(self) -> dict[str, float]:
-        """One training step, in the seven steps of README.md. Returns metrics."""
+    def advance(self) -> dict[str, float]:
+        """Make a training step and count it. Returns its metrics."""
+        done = self.step()
+        self.state.step += 1
+        return self._record(done)
+
+    def step(self) -> TrainingStep:
+        """One training step, in the seven steps of README.md."""
         config, step = self.config, self.state.step
         generator = torch.Generator().manual_seed(config.train.seed * 1_000_003 + step)
 
@@ -214,13 +218,12 @@ class Trainer(TrainingRun):
         with self._timed("logprobs"):
             metrics |= add_logprobs(self.actor, batch, passes)
 
-        metrics |= self._update(batch, groups, generator)  # 7. update, then load the weights into the engine
+        updates, metrics["learning_rate"] = self._update_actor(batch, generator)  # 7. update, then sync the engine
+        self.state.tokens_generated += groups.generated
+        self.memory["memory/update_gb"] = memory_gb()
         with self._timed("sync"):  # also after a step that kept nothing: the engine sleeps and must wake
             metrics |= self._sync_engine(step + 1)
-
-        self._write_samples(groups, selection, batch, k)
-        metrics |= rollout_metrics(groups) | selection_metrics(selection)
-        return self._follow(metrics | {"schedule/n": n, "schedule/k": k})
+        return TrainingStep(k, groups, selection, batch, updates, metrics)
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
@@ -246,23 +249,6 @@ class Trainer(TrainingRun):
         self.order.learn(problems=groups.problems, verdicts=groups.verdicts, rewards=groups.rewards)
         self.state.position += asked
         return groups
-
-    def _update(self, batch: Batch, groups: RolloutGroups, generator: torch.Generator) -> dict[str, float]:
-        """Make the optimizer steps. Returns their metrics, with what they cost."""
-        steps, rate = self._update_actor(batch, generator)
-        self.memory["memory/update_gb"] = memory_gb()
-        trained, selected = int(batch.trained.sum()), int(batch.selected.sum())
-        self.state.tokens_generated += groups.generated
-        self.state.tokens_trained += trained
-        tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
-        flops = self.throughput.update(steps, groups, self.prompts.ids)
-        return update_metrics(steps) | flops | tokens | {"learning_rate": rate}
-
-    def _follow(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Let schedule.follow see the metrics of a step. Returns these and the rules' own."""
-        if reason := self.schedule.observe(metrics):
-            self.tracker.decide(self.state.step + 1, "schedule.follow", reason)
-        return metrics | (self.order.metrics() or {}) | (self.schedule.follow.metrics() or {})
 
     def _sync_engine(self, step: int) -> dict[str, float]:
         """Load the weights after `step` into the engine and verify them. Collective."""
@@ -339,6 +325,16 @@ class Trainer(TrainingRun):
         for label, text in [*about, ("engine", engine_line(self.engine))]:
             self.tracker.say(f"{label}: {text}")
 
+    def _record(self, done: TrainingStep) -> dict[str, float]:
+        """Write the samples of a step, show its metrics to schedule.follow, and return them."""
+        metrics = step_metrics(done) | self.throughput.update(done.updates, done.groups, self.prompts.ids)
+        settings, step = self.config.tracker, self.state.step
+        if self.accelerator.is_main_process and settings.samples_every and (step - 1) % settings.samples_every == 0:
+            self.tracker.log_samples(step, sample_records(self.config, done, self.prompts, self.tokenizer))
+        if reason := self.schedule.observe(metrics):
+            self.tracker.decide(step, "schedule.follow", reason)
+        return metrics | (self.order.metrics() or {}) | (self.schedule.follow.metrics() or {})
+
     def _log(self, metrics: dict[str, float]) -> None:
         times = {f"time/{name}": seconds for name, seconds in self.seconds.items()}
         machine = self.memory | {"engine/preemptions": self.engine.take_preemptions()}
@@ -352,12 +348,6 @@ class Trainer(TrainingRun):
         own["time/cpu"] = metrics.pop("time/cpu")
         sums = add_counts(all_gather_objects([Counter(own)], self.accelerator))  # over ranks
         self.tracker.log({"step": self.state.step} | progress | metrics | sums | times | machine)
-
-    def _write_samples(self, groups: RolloutGroups, selection: Selection, batch: Batch, k: float) -> None:
-        settings, step = self.config.tracker, self.state.step
-        if self.accelerator.is_main_process and settings.samples_every and step % settings.samples_every == 0:
-            records = sample_records(self.config, groups, selection, batch, k, self.prompts, self.tokenizer)
-            self.tracker.log_samples(step + 1, records)
 
     def close(self) -> None:
         """End the processes of reward functions, flush and close all files, and restore the signal handlers.

@@ -82,6 +82,7 @@ class TrainingRun(StopSignals):
             raise UserError(f"step {self.state.step + 1}: {error}; {place}{NON_FINITE_ADVICE}") from error
         if problem := self.actor.micro_batches.problem():
             self.tracker.warn(problem, problem)
+        self.state.tokens_trained += int(batch.trained.sum())
         return steps, rate
 
     def _due(self, every: int) -> bool:

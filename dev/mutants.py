@@ -29,8 +29,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WARM = ("pytest", "hypothesis", "numpy", "torch", "transformers", "accelerate", "datasets", "sympy", "pydantic", "yaml")
-CORE = """advantage collector common loss metrics packing policy rules schedule selector trainer
-actor.micro_batches config.checks config.fields config.load commands.command_line data.prompts
+CORE = """advantage collector common loss tracking.metrics packing policy rules schedule selector
+trainer actor.micro_batches config.checks config.fields config.load commands.command_line data.prompts
 data.problems evaluation.estimators evaluation.intervals flops memory trials methods.bcpg_nsa
 rewards.token_advantages verifier.equivalence verifier.extraction verifier.normalize verifier.relations
 verifier.structure verifier.symbolic verifier.quantities verifier.identity programs.extraction sandbox.wire

@@ -11,6 +11,8 @@ import threading
 import tokenize
 from collections import defaultdict
 from pathlib import Path
+from types import MethodType
+from typing import Any
 
 ROOT = Path(__file__).parents[1] / "d3s"
 LEFT_OUT = {"verifier", "sandbox", "report", "methods"}  # of the lines of code; a step leaves out the verifier alone
@@ -30,8 +32,8 @@ class Lines:
             self.seen[frame.f_code.co_filename].add(frame.f_lineno)
         return self
 
-    def entered(self) -> tuple[int, int]:
-        """Lines of the functions that ran, whole, without the verifier; and the number of their files."""
+    def entered(self) -> str:
+        """Lines of the functions that ran, whole, without the verifier, and the number of their files, in words."""
         files = [file for file in self.seen if "verifier" not in Path(file).parts]
         count = 0
         for file in files:
@@ -41,11 +43,11 @@ class Lines:
                     span = set(range(node.lineno, node.end_lineno + 1))
                     spans |= span if self.seen[file] & span else set()
             count += len(spans)
-        return count, len(files)
+        return f"functions of {count:,} lines in {len(files)} files, without the verifier"
 
 
-def trace_steps(overrides: list[str]) -> Lines:
-    """Train two steps of configs/tiny.yaml with the transformers engine."""
+def trace_steps(overrides: list[str], method: str) -> Lines:
+    """Train two steps of configs/tiny.yaml with the transformers engine; trace a method of Trainer."""
     from d3s.common import silence_libraries
 
     silence_libraries()
@@ -56,17 +58,19 @@ def trace_steps(overrides: list[str]) -> Lines:
     sys.settrace(lines)  # after the imports, which it would slow down
     threading.settrace(lines)
 
-    class Traced(Trainer):
-        def step(self) -> dict[str, float]:
-            lines.on = True
-            try:
-                return super().step()
-            finally:
-                lines.on = False
+    traced = getattr(Trainer, method)
+
+    def on(trainer: Trainer) -> Any:
+        lines.on = True
+        try:
+            return traced(trainer)
+        finally:
+            lines.on = False
 
     with tempfile.TemporaryDirectory() as folder:
         options = ["rollout.engine=transformers", "train.steps=2", "eval.data=[]", f"train.output_dir={folder}/run"]
-        trainer = Traced(load_config(["tiny"], [*options, *overrides]))
+        trainer = Trainer(load_config(["tiny"], [*options, *overrides]))
+        setattr(trainer, method, MethodType(on, trainer))
         trainer.train()
         trainer.close()
     sys.settrace(None)
@@ -88,9 +92,9 @@ def lines_of_code(source: str) -> int:
 
 
 def main() -> None:
-    count, files = trace_steps(sys.argv[1:]).entered()
+    step, advance = (trace_steps(sys.argv[1:], method).entered() for method in ("step", "advance"))
     code = sum(lines_of_code(p.read_text()) for p in ROOT.rglob("*.py") if p.relative_to(ROOT).parts[0] not in LEFT_OUT)
-    print(f"a default step enters functions of {count:,} lines in {files} files, without the verifier")
+    print(f"a default step enters {step}; with its metrics and samples {advance}")
     print(f"d3s has {code:,} lines of code, without {', '.join(sorted(LEFT_OUT))}")
 
 

@@ -108,6 +108,7 @@ from d3s.collector import gather_batch
 from d3s.report.method_png import draw_method_picture
 from d3s.report.samples import facts
 from d3s.selector import Selection, advantage_entropy, top_tokens
+from d3s.tracking.metrics import TrainingStep
 from d3s.tracking.samples import sample_records
 
 selection = Selection(n, 1.0, torch.ones_like(kept), advantages, advantages, None, kept)
@@ -116,7 +117,8 @@ priorities = advantage_entropy(batch.advantages, batch.entropies)
 batch.select(top_tokens(priorities, k, generator=generator), priorities=priorities)
 batch.trained = run.actor.trained_tokens(batch)
 
-records = sample_records(config, groups, selection, batch, k, run.prompts, run.tokenizer)
+done = TrainingStep(k, groups, selection, batch, updates=[], metrics={})
+records = sample_records(config, done, run.prompts, run.tokenizer)
 picture = draw_method_picture(records, "|A|×H", folder / "step.png")
 plt.figure(figsize=(8.6, 5.1), dpi=160).add_axes((0, 0, 1, 1)).imshow(plt.imread(picture))
 plt.axis("off")

@@ -72,7 +72,7 @@ def measure(chunk: Chunk) -> list[tuple]:
             order = np.roll(np.arange(len(trainers)), step)
             for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):
                 started = cpu_seconds()
-                trainers[i].step()
+                trainers[i].advance()
                 spent[i] += cpu_seconds() - started
                 job, zeros = chunk.jobs[i]
                 if step % job.row.every == 0:

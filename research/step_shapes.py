@@ -136,7 +136,7 @@ def measure(task: str) -> list[tuple]:
             for key, trainer in trainers.items():
                 steps, started = TIMED_RESPONSES[-1] // key[1], cpu_seconds()
                 for _ in range(steps):
-                    trainer.step()
+                    trainer.advance()
                 seconds[key].append((cpu_seconds() - started) / steps)
         for trainer in trainers.values():
             trainer.close()

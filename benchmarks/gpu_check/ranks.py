@@ -25,9 +25,9 @@ from d3s.actor import Actor
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, all_gather_objects
 from d3s.launch import start_accelerator
-from d3s.metrics import update_metrics
 from d3s.packing import Batch
 from d3s.selector import Selector
+from d3s.tracking.metrics import update_metrics
 
 STEPS, SAVED = 3, 2
 FRACTION, LEARNING_RATE = 0.2, 3e-4

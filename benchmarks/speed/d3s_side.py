@@ -24,10 +24,10 @@ from d3s.config.load import load_config
 from d3s.config.schema import Config
 from d3s.groups import Rollout, RolloutGroups
 from d3s.launch import start_accelerator
-from d3s.metrics import update_metrics
 from d3s.packing import Batch
 from d3s.passes import add_logprobs, forward_passes
 from d3s.selector import Selector
+from d3s.tracking.metrics import update_metrics
 
 
 def as_groups(work: dict, group: int) -> RolloutGroups:

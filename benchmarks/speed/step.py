@@ -50,8 +50,7 @@ def serve_d3s(folder: Path, n: int, k: float) -> None:
 
     def step() -> dict:
         trainer.seconds = {}
-        metrics = trainer.step()
-        trainer.state.step += 1
+        metrics = trainer.advance()
         tokens = {"forwarded": metrics["selection/tokens_forwarded"], "selected": metrics["selection/tokens"]}
         return {phase: trainer.seconds.get(phase, 0.0) for phase in PHASES} | tokens
 

@@ -21,7 +21,6 @@ from d3s.data.prompts import render_prompt, resolve_template
 from d3s.distributed import first_of_node_first, heartbeat, phase
 from d3s.fitting import fit_recomputation
 from d3s.loss import LOSS_RULES, cross_entropy_loss
-from d3s.metrics import update_metrics
 from d3s.packing import Batch, supervised_batch
 from d3s.pretrained import load_pretrained, stop_token_ids
 from d3s.schedule import training_progress
@@ -30,6 +29,7 @@ from d3s.shapes import known_parameters
 from d3s.threads import choose_threads
 from d3s.tiny import find_model
 from d3s.tracking.fingerprint import changed_contents, model_contents, take_fingerprint
+from d3s.tracking.metrics import update_metrics
 from d3s.tracking.stop_signals import stoppable
 from d3s.tracking.throughput import memory_gb
 from d3s.training_run import TrainingRun
@@ -143,9 +143,7 @@ class SftTrainer(TrainingRun):
         """One optimizer step on the selected tokens; dropped samples are not run, dropped tokens have no head."""
         generator = torch.Generator().manual_seed(self.config.train.seed)  # of an order within one optimizer step
         steps, rate = self._update_actor(batch, generator)
-        metrics = update_metrics(steps)
-        trained = int(batch.selected.sum())
-        self.state.tokens_trained += trained
+        metrics, trained = update_metrics(steps), int(batch.trained.sum())
         counts = {"selection/tokens": trained, "selection/tokens_total": len(batch.selected), "learning_rate": rate}
         return {name: metrics[name] for name in metrics.keys() & UPDATE_METRICS} | counts
 

@@ -1,6 +1,6 @@
 """Sample records: responses of a step, what selection decided about each, and the numbers that it compared.
 
-d3s.report.samples shows them. A record is made after the update from what selection returned: no rule is called again.
+d3s.report.samples shows them.
 """
 
 from typing import Any
@@ -11,21 +11,15 @@ from d3s.groups import RolloutGroups
 from d3s.packing import Batch
 from d3s.rules import rule_name
 from d3s.selector import Selection
+from d3s.tracking.metrics import TrainingStep
 
 
-def sample_records(
-    config: Config,
-    groups: RolloutGroups,
-    selection: Selection,
-    batch: Batch,
-    k: float,
-    prompts: EncodedPrompts,
-    tokenizer: Any,
-) -> list[dict]:
+def sample_records(config: Config, done: TrainingStep, prompts: EncodedPrompts, tokenizer: Any) -> list[dict]:
     """About tracker.samples of this rank's rollouts with their texts, rewards, and why each was trained or not.
 
     Those with trained tokens are first, and at least half of the records where there are as many.
     """
+    groups, selection, batch = done.groups, done.selection, done.batch
     batch_index = {tuple(cell): i for i, cell in enumerate(selection.kept.nonzero().tolist())}
     counts, limit = batch.counts_of(batch.trained), config.tracker.samples
     cells = {cell for cell, i in batch_index.items() if counts[i]}
@@ -45,7 +39,7 @@ def sample_records(
             "right": groups.verdicts[cell].item() >= 1,
             "advantage": selection.advantages[cell].item(),
             "n": selection.n,
-            "k": k,
+            "k": done.k,
             **_rank(config, groups, selection, cell),
             "selected": cell in batch_index,
             "tokens": [tokenizer.decode([token]) for token in rollout.response_ids],

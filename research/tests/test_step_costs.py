@@ -21,25 +21,25 @@ SMALL += ("reward.functions=[tests.helpers.rewards:even_length]",)
 
 @pytest.fixture
 def chunk(monkeypatch, tied_model) -> Chunk:
-    """GRPO in both ways, and a row that selects tokens, for two steps on a random model."""
+    """GRPO in both ways, and a row that selects more tokens in its second step, on a random model."""
     without_base_models(monkeypatch, tied_model)
-    rows = Row("GRPO, G = 4", SMALL, 2, 1), Row("tokens", (*SMALL, *ALL_ROLLOUTS_20[2:]), 2, 2)
+    rows = Row("GRPO, G = 4", SMALL, 2, 1), Row("tokens", (*SMALL, *ALL_ROLLOUTS_20[2:], "schedule.k_final=0.4"), 2, 2)
     grpo, tokens = (Job("compare", row, BASE, SEED, Setting(1e-3)) for row in rows)
     return Chunk(3, BASE, ((grpo, False), (grpo, True), (tokens, False)))
 
 
 def test_rows_of_a_chunk_are_measured_in_turns(chunk, monkeypatch):
-    trained, order = {}, []
+    measured, order = {}, []
 
     def recording(job, folder, zeros):
         trainer = trainer_of(job, folder, zeros)
-        step = trainer.step
+        advance = trainer.advance
 
         def recorded():
             order.append((job.row.name, zeros))
-            trained.setdefault((job.row.name, zeros), []).append(step()["selection/tokens"])
+            measured.setdefault((job.row.name, zeros), []).append(advance())
 
-        trainer.step = recorded
+        trainer.advance = recorded
         return trainer
 
     monkeypatch.setattr(step_costs, "trainer_of", recording)
@@ -54,14 +54,16 @@ def test_rows_of_a_chunk_are_measured_in_turns(chunk, monkeypatch):
     assert [line["step"] for line in tokens] == [2]
     for first, second in (grpo, zeros):
         assert 0 < float(first["seconds"]) < float(second["seconds"])
+    trained = {arm: [metrics["selection/tokens"] for metrics in steps] for arm, steps in measured.items()}
     assert all(more >= count for more, count in zip(trained["GRPO, G = 4", True], trained["GRPO, G = 4", False]))
+    assert [metrics["schedule/k"] for metrics in measured["tokens", False]] == [0.2, 0.4]  # N, K and rate of each step
 
 
 def test_rollouts_without_advantage_are_computed(chunk, monkeypatch, tmp_path):
     """Where every reward is equal nothing is trained, unless these rollouts are computed; the weights stay equal."""
     alike = Row("GRPO", (*SMALL, "reward.functions=[tests.helpers.rewards:always]"), 2, 1)
     trainers = [trainer_of(Job("compare", alike, BASE, SEED, Setting(1e-3)), tmp_path / str(z), z) for z in (0, 1)]
-    tokens = [trainer.step()["selection/tokens"] for trainer in trainers]
+    tokens = [trainer.advance()["selection/tokens"] for trainer in trainers]
     assert tokens[0] == 0 < tokens[1]
     for ours, theirs in zip(*(trainer.actor.lm.parameters() for trainer in trainers), strict=True):
         assert torch.equal(ours, theirs)

@@ -14,8 +14,8 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.config.schema import LoraConfig
 from d3s.launch import start_accelerator
-from d3s.metrics import update_metrics
 from d3s.tiny import byte_tokenizer
+from d3s.tracking.metrics import update_metrics
 from tests.helpers.actors import assert_bitwise_equal, copy_parameters, make_actor, make_batch, update
 from tests.helpers.models import save_random_model
 from tests.helpers.rounding import assert_same_gradients, assert_same_values

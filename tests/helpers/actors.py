@@ -13,8 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from d3s.actor import Actor
 from d3s.config.load import load_config
-from d3s.metrics import update_metrics
 from d3s.packing import Batch
+from d3s.tracking.metrics import update_metrics
 
 SIZES = [(6, 7), (9, 1), (1, 5), (6, 16), (2, 2)]  # tokens of prompt and response
 

@@ -28,7 +28,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.distributed import all_gather_arrays, require_equal
 from d3s.launch import start_accelerator
-from d3s.metrics import update_metrics
+from d3s.tracking.metrics import update_metrics
 from tests.helpers.actors import make_batch
 from tests.helpers.small_memory import PLACES, above, at_call, small_memory
 

@@ -8,6 +8,7 @@ import torch
 from d3s.config.load import load_config
 from d3s.groups import Rollout, RolloutGroups
 from d3s.packing import Batch
+from d3s.tracking.metrics import TrainingStep
 from d3s.tracking.samples import sample_records
 from tests.helpers.selection import selection_of
 
@@ -49,7 +50,7 @@ def make_samples(*overrides, limit=6, advantages=((1.0, -1.0), (1.0, 2.0), (0.0,
         eligible=torch.tensor(options.get("eligible", [[True] * 2] * 3)),
         cross_share=options.get("cross_share", config.selector.cross_share),
     )
-    return sample_records(config, groups, selection, batch, 0.5, prompts, CharacterTokenizer())
+    return sample_records(config, TrainingStep(0.5, groups, selection, batch, [], {}), prompts, CharacterTokenizer())
 
 
 def test_record_holds_what_was_decided():

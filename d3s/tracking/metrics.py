@@ -1,4 +1,6 @@
-"""The metrics of a step, by stage: rollouts, selection, update."""
+"""What a training step did, and its metrics by stage: rollouts, selection, update."""
+
+from dataclasses import dataclass
 
 import torch
 
@@ -6,6 +8,27 @@ from d3s.groups import RolloutGroups
 from d3s.loss import Largest
 from d3s.packing import Batch
 from d3s.selector import Selection
+
+
+@dataclass
+class TrainingStep:
+    """What a step did. Its metrics and samples are made from this, and no rule is called again."""
+
+    k: float  # fraction of the tokens of the kept rollouts; N is in `selection`
+    groups: RolloutGroups
+    selection: Selection
+    batch: Batch
+    updates: list[dict[str, float | Largest]]  # one of each optimizer step, see Actor.update
+    metrics: dict[str, float]  # those of single stages: engine correction, learning rate, check of the weights
+
+
+def step_metrics(done: TrainingStep) -> dict[str, float]:
+    """All metrics of a step but its cost."""
+    trained, selected = int(done.batch.trained.sum()), int(done.batch.selected.sum())
+    decided = {"schedule/n": done.selection.n, "schedule/k": done.k}
+    tokens = {"selection/tokens": trained, "selection/tokens_skipped": selected - trained}
+    stages = rollout_metrics(done.groups) | selection_metrics(done.selection) | update_metrics(done.updates)
+    return done.metrics | decided | tokens | stages
 
 
 def rollout_metrics(groups: RolloutGroups) -> dict[str, float]:

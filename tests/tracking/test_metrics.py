@@ -11,7 +11,7 @@ import torch
 from d3s.advantage import ADVANTAGE_RULES
 from d3s.groups import RolloutGroups
 from d3s.loss import Largest
-from d3s.metrics import rollout_metrics, selection_metrics, update_metrics
+from d3s.tracking.metrics import rollout_metrics, selection_metrics, update_metrics
 from tests.helpers.actors import make_actor, make_batch, update
 from tests.helpers.selection import selection_of
 from tests.helpers.subsets import variance
