@@ -23,8 +23,7 @@ from d3s.packing import Batch
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, fails_together
 from d3s.rewards.token_advantages import SHAPER_RULES, cached_decode, token_advantages
-from d3s.rollout.engine import SamplingParams
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import SamplingParams, rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from d3s.selector import Selection
 

@@ -14,7 +14,6 @@ import torch
 from d3s.actor import Actor
 from d3s.actor.lora import check_targets
 from d3s.actor.micro_batches import SequenceMemoryError
-from d3s.actor.state import describe_size
 from d3s.checkpoint import export_model, part_states, restore_parts
 from d3s.collector import Collector, gather_batch
 from d3s.common import NOTHING_TRAINED, UserError, make_directory
@@ -49,8 +48,8 @@ from d3s.tracking.metrics import TrainingStep, step_metrics, token_metrics
 from d3s.tracking.profiler import StepProfiler
 from d3s.tracking.samples import sample_records
 from d3s.tracking.stop_signals import stoppable
-from d3s.tracking.throughput import Throughput, cpu_seconds, memory_gb
-from d3s.training_run import TrainingRun
+from d3s.tracking.throughput import Throughput, cpu_seconds
+from d3s.training_run import TrainingRun, describe_size, memory_gb
 from d3s.trials import attempt_rewards
 
 UNTRAINED = (

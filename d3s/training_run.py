@@ -1,5 +1,6 @@
 """What the loops of train.py and train_sft.py share: the launch, the log, updates, what is due, stopping and saving."""
 
+import resource
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ import torch
 
 from d3s.actor import Actor, NonFiniteError
 from d3s.actor.actor import NON_FINITE_ADVICE
+from d3s.actor.zero3 import size_of
 from d3s.checkpoint import RunState, export_model, is_own, load_checkpoint, read_state, save_checkpoint, saved_after
 from d3s.common import UserError
 from d3s.config.schema import Config
@@ -17,6 +19,7 @@ from d3s.distributed import all_gather_objects, phase
 from d3s.launch import start_accelerator
 from d3s.loss import Largest
 from d3s.packing import Batch
+from d3s.policy import decoder_layers
 from d3s.schedule import learning_rate
 from d3s.tracking.fingerprint import CHANGED, Fingerprint
 from d3s.tracking.run_directory import record_settings, set_aside
@@ -114,3 +117,22 @@ class TrainingRun(StopSignals):
     def _export(self) -> None:
         with phase("checkpoint"):
             export_model(self.actor, self.tokenizer, self.run / "model")
+
+
+def describe_size(lm: torch.nn.Module, compiled: bool = False) -> str:
+    """The number of parameters, also under ZeRO-3, of trained ones if others are frozen; what is done with layers."""
+    sizes = [(size_of(p), p.requires_grad) for p in lm.parameters()]
+    total, trained = sum(size for size, _ in sizes), sum(size for size, needed in sizes if needed)
+    recomputed = [layer.gradient_checkpointing for layer in decoder_layers(lm)]
+    size = f"{total:,} parameters" + (f" ({trained:,} trained by LoRA)" if trained < total else "")
+    size += f", {sum(recomputed)} of {len(recomputed)} layers recomputed" if any(recomputed) else ""
+    return size + ", layers compiled when they first run" * compiled
+
+
+# Not torch's own count: it includes the pool of a sleeping engine, whose memory the driver has back.
+def memory_gb() -> float:
+    """Memory of the GPU that is in use or reserved by torch's allocator; on a CPU, the peak of the process, GiB."""
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

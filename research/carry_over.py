@@ -19,8 +19,7 @@ from pathlib import Path
 from d3s.config.load import load_config
 from d3s.groups import Rollout
 from d3s.methods.carry_over import CarryOver
-from d3s.rollout.engine import Progress, SamplingParams
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import Progress, SamplingParams, rollout_seeds
 
 EXTRA = (0.0, 0.25, 0.5, 1.0)  # E/B
 WARM = 5  # steps at the beginning that do not count

@@ -202,16 +202,17 @@ def shapes_section(known: Known) -> str:
         climb = Climb(method, known, costs)
         best = climb.best()
         for point in sorted(climb.tried(), key=lambda point: climb.score(point, 1) or 0, reverse=True):
-            rows = climb.rows(point, 1)
-            scores = [Search(row, known).score(Setting(point.rate)) for row in rows]
+            setting, searches = Setting(point.rate), [Search(row, known) for row in climb.rows(point, 1)]
+            scores = [search.score(setting) for search in searches]
+            steps = (int(known[search.jobs(setting)[0].identity()].steps[-1]) for search in searches)
             name = f"{method}: {point.responses}, {point.minibatches}, {point.passes}, {point.rate:g}"
-            cells = [f"**{name}**" if point == best else name, ", ".join(str(row.steps) for row in rows)]
+            cells = [f"**{name}**" if point == best else name, ", ".join(map(str, steps))]
             cells += [", ".join(map(_percent, scores)), _percent(climb.score(point, 1))]
             lines.append([*cells, "" if (mean := climb.score(point, 2)) is None else _percent(mean)])
-    about = "Pass@1 in % on 256 validation problems x 8 samples after the CPU seconds of D3S's 60 steps, a run on each"
+    about = "Pass@1 in % on 256 validation problems x 8 samples after D3S's 60 steps in CPU seconds as of then, a run"
     codes = ", ".join(sorted({record.revision for record in known.values()}))
     header = ["responses, mini-batches, passes, rate", "steps", " and ".join(TASKS), "mean", "mean, 4 base models"]
-    return f"\n## The shape of a step\n\n{about} base model; code at {codes}.\n\n{markdown(header, lines)}\n"
+    return f"\n## The shape of a step\n\n{about} on each base model; code at {codes}.\n\n{markdown(header, lines)}\n"
 
 
 def _percent(score: float | None) -> str:

@@ -22,8 +22,7 @@ from d3s.data.problems import Problem
 from d3s.data.prompts import EncodedPrompts
 from d3s.groups import Outcome, RolloutGroups
 from d3s.reward import RewardError
-from d3s.rollout.engine import Engine, SamplingParams
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import Engine, SamplingParams, rollout_seeds
 from d3s.rules import stateful
 from d3s.tracking.metrics import rollout_metrics
 from research.carry_over import SimulatedEngine

@@ -38,8 +38,7 @@ def run(device: str, seconds: float) -> Iterator[Row]:
 def interrupted(sides: Sides) -> Iterator[Row]:
     """The rows of `run` for an open engine."""
     from d3s.packing import Batch
-    from d3s.rollout.engine import SamplingParams
-    from d3s.rollout.seeds import rollout_seeds
+    from d3s.rollout.engine import SamplingParams, rollout_seeds
 
     device, engine = sides.device, sides.engine
     sides.sync(0)

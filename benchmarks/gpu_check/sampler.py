@@ -7,8 +7,7 @@ import torch
 
 from benchmarks.gpu_check.chunks import best_seconds
 from benchmarks.gpu_check.rows import Row, at_most, equals
-from d3s.rollout.engine import token_entropies
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import rollout_seeds, token_entropies
 
 VOCABULARY = {"cuda": 152_064, "cpu": 1_000}
 REQUESTS = {"cuda": [256, 512, 1024], "cpu": [4, 8]}

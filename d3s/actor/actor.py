@@ -22,8 +22,7 @@ from torch import Tensor
 
 from d3s.actor.lora import attach_adapter, merged_weights
 from d3s.actor.micro_batches import MicroBatches, SequenceMemoryError, Tally
-from d3s.actor.state import full_weights
-from d3s.actor.zero3 import Shards, choose_placement
+from d3s.actor.zero3 import Shards, choose_placement, full_weights
 from d3s.common import UserError
 from d3s.distributed import require_equal
 from d3s.loss import (

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from d3s.actor.state import saved_buffers
+from d3s.actor.zero3 import saved_buffers
 from d3s.common import UserError, write_directory
 from d3s.pretrained import meta_model
 

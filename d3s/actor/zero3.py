@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # pydantic may be missing
     from d3s.policy import Policy
 
 TAG = "zero3"  # folder of the shards in a checkpoint
+BUCKET_BYTES = 2**29  # of parameters gathered at once by full_weights
 
 
 class Shards(Copies):
@@ -139,6 +140,36 @@ def gathered(parameters: Iterable[Tensor]) -> AbstractContextManager:
     import deepspeed
 
     return deepspeed.zero.GatheredParameters(distinct)
+
+
+def full_weights(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, full tensor) of every parameter, tied ones under each name, gathered bucket by bucket; then buffers.
+
+    Under ZeRO-3 every rank must exhaust the iterator, and the tensors are copies. Else they are the parameters
+    themselves, which the next update changes.
+    """
+    bucket, size = [], 0
+    for name, parameter in lm.named_parameters(remove_duplicate=False):
+        bucket.append((name, parameter))
+        size += size_of(parameter) * parameter.element_size()
+        if size >= BUCKET_BYTES:
+            yield from _gathered(bucket)
+            bucket, size = [], 0
+    yield from _gathered(bucket)
+    yield from saved_buffers(lm)
+
+
+def saved_buffers(lm: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield (name, buffer) of the constants that weight files hold, without which engines reload garbage (Apertus)."""
+    saved = lm.state_dict().keys()
+    for name, buffer in lm.named_buffers(remove_duplicate=False):
+        if name in saved and buffer.is_floating_point():
+            yield name, buffer
+
+
+def _gathered(bucket: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    with gathered([p for _, p in bucket]):
+        return [(name, p.data.clone() if is_sharded(p) else p.data) for name, p in bucket]
 
 
 def read_shards(checkpoint: Path) -> dict[str, Tensor]:

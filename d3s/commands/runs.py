@@ -67,8 +67,7 @@ def _convert(checkpoint: Path, config: Config, path: Path) -> Path:
     from safetensors.torch import load_file
 
     from d3s.actor.lora import attach_adapter, merged_weights
-    from d3s.actor.state import full_weights
-    from d3s.actor.zero3 import read_shards
+    from d3s.actor.zero3 import full_weights, read_shards
     from d3s.checkpoint import MANIFEST, read_state, write_model
     from d3s.pretrained import load_model, read_tokenizer
     from d3s.tiny import find_model

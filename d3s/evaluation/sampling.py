@@ -23,8 +23,7 @@ from d3s.groups import Rollout
 from d3s.gym.scores import stated_answer
 from d3s.responses import after_thoughts, opening_mark, text_decoder
 from d3s.reward import RewardFunction, ScoreFunction
-from d3s.rollout.engine import Engine, SamplingParams
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import Engine, SamplingParams, rollout_seeds
 from d3s.rules import Value, rule_label
 
 RESPONSES_PER_CALL = 8192  # upper limit: the engine keeps the responses of a call until the call returns

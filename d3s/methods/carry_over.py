@@ -28,8 +28,7 @@ import torch
 from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.groups import Rollout
-from d3s.rollout.engine import SamplingParams, empty_rollouts
-from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.engine import SamplingParams, empty_rollouts, rollout_seed
 from d3s.rollout.strategy import require
 from d3s.rollout.vllm_engine import VllmEngine
 

@@ -26,8 +26,7 @@ from torch import Tensor
 
 from d3s.config.schema import Config
 from d3s.groups import Rollout, in_groups
-from d3s.rollout.engine import Progress, SamplingParams, empty_rollouts
-from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.engine import Progress, SamplingParams, empty_rollouts, rollout_seed
 from d3s.rollout.strategy import require
 from d3s.rollout.vllm_engine import VllmEngine
 

@@ -28,6 +28,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:  # pydantic may be missing
 OTHER_ENGINE = "use rollout.engine: transformers (eval.py: --engine transformers)"  # where vLLM cannot be used
 Key = tuple[str, tuple[int, ...]]  # a parameter's name and the shape of the part that its checksum covers
 Report = Callable[[Rollout], None]  # called with each finished rollout
+SEED_BITS = 2**32 - 1  # torch's CPU generator (a Mersenne Twister) reads only the low 32 bits of a seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +100,7 @@ class Engine(ABC):
         Args:
             prompts: token ids of each prompt.
             problems: a number for each prompt, which its rollouts carry; by default its index.
-            seeds: one per response, in the order of the result, below 2**32 (see d3s/rollout/seeds.py).
+            seeds: one per response, in the order of the result, below 2**32 (see rollout_seed).
             entropies: whether the rollouts carry entropies. An engine without them (ServerEngine) returns [].
             on_finished: called in this thread with each rollout as soon as it is finished, during generation. Its
                 entropies may be filled in later, before `generate` returns.
@@ -140,6 +142,22 @@ class Engine(ABC):
 
     def wake(self, tag: str) -> None:  # noqa: B027
         """Reallocate memory: "weights" before `load_weights`, "kv_cache" after it, so that their peaks do not add."""
+
+
+# A bijection of the low 32 bits of `index` for a given seed and stream, so no two responses of a stream share a seed:
+# MurmurHash3's finalizer (Appleby, 2011) between two keyed xors.
+def rollout_seed(seed: int, stream: str, index: int) -> int:
+    """Return the 32-bit seed of response `index` of a stream: "train", "eval/NAME" or "probe"."""
+    keys = sha256(f"{stream}/{seed}".encode()).digest()
+    x = (index & SEED_BITS) ^ int.from_bytes(keys[:4], "big")
+    x = (x ^ x >> 16) * 0x85EBCA6B & SEED_BITS
+    x = (x ^ x >> 13) * 0xC2B2AE35 & SEED_BITS
+    return x ^ x >> 16 ^ int.from_bytes(keys[4:8], "big")
+
+
+def rollout_seeds(seed: int, stream: str, groups: list[int], n: int) -> list[int]:
+    """Return the seeds of n responses to each group, in order. Response j of group i has the index i * n + j."""
+    return [rollout_seed(seed, stream, group * n + j) for group in groups for j in range(n)]
 
 
 def rollout_problem(r: Rollout, params: SamplingParams, entropies: bool, where: str, vocabulary: int) -> str | None:

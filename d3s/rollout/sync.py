@@ -10,8 +10,7 @@ from d3s.common import UserError
 from d3s.config.schema import Config
 from d3s.distributed import all_gather_objects
 from d3s.packing import Batch
-from d3s.rollout.engine import Engine, SamplingParams, weight_checksums
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import Engine, SamplingParams, rollout_seeds, weight_checksums
 
 ATTEMPTS = 2
 PROBE_PROMPTS = PROBE_TOKENS = 4  # a few tokens of several prompts: the engine decodes the prompts together

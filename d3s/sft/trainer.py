@@ -12,7 +12,6 @@ import torch
 
 from d3s.actor import Actor
 from d3s.actor.lora import check_targets
-from d3s.actor.state import describe_size
 from d3s.common import UserError, make_directory
 from d3s.config.schema import Config
 from d3s.data.demonstrations import encode_demonstrations, read_demonstrations
@@ -31,8 +30,7 @@ from d3s.tiny import find_model
 from d3s.tracking.fingerprint import changed_contents, model_contents, take_fingerprint
 from d3s.tracking.metrics import update_metrics
 from d3s.tracking.stop_signals import stoppable
-from d3s.tracking.throughput import memory_gb
-from d3s.training_run import TrainingRun
+from d3s.training_run import TrainingRun, describe_size, memory_gb
 
 # Of those that the actor computes.
 UPDATE_METRICS = {"loss", "grad_norm", "policy/entropy_selected", "selection/tokens_forwarded"}

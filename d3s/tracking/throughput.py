@@ -77,12 +77,3 @@ def _children(process: str) -> list[str]:
         with suppress(OSError):
             numbers += path.read_text().split()
     return numbers
-
-
-# Not torch's own count: it includes the pool of a sleeping engine, whose memory the driver has back.
-def memory_gb() -> float:
-    """Memory of the GPU that is in use or reserved by torch's allocator; on a CPU, the peak of the process, GiB."""
-    if torch.cuda.is_available():
-        free, total = torch.cuda.mem_get_info()
-        return (total - free) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -18,8 +18,7 @@ from d3s.evaluation.evaluator import evaluate_on_ranks, evaluate_to_files
 from d3s.evaluation.results import EvalResult, summarize
 from d3s.evaluation.sampling import Sampling, make_requests, sample_responses
 from d3s.reward import scorers
-from d3s.rollout.engine import SamplingParams
-from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.engine import SamplingParams, rollout_seed
 from tests.helpers.scripted_engine import TOKENIZER, ScriptedEngine, exact_score, make_prompts, scripted_digit
 
 SAMPLING = Sampling(n=8, max_tokens=50)

@@ -11,8 +11,7 @@ from d3s.actor import Actor
 from d3s.config.load import load_config
 from d3s.packing import Batch
 from d3s.rollout import build_engine
-from d3s.rollout.engine import SamplingParams
-from d3s.rollout.seeds import rollout_seed
+from d3s.rollout.engine import SamplingParams, rollout_seed
 
 EOS, MAX_LENGTH = 0, 192
 PROMPTS = [

@@ -21,8 +21,7 @@ from d3s.config.load import load_config
 from d3s.methods.carry_over import CarryOver
 from d3s.methods.latr import LATR, Tree, TreeRollout, edit_distance
 from d3s.methods.two_rounds import most_promising
-from d3s.rollout.engine import Progress, SamplingParams
-from d3s.rollout.seeds import rollout_seeds
+from d3s.rollout.engine import Progress, SamplingParams, rollout_seeds
 from d3s.rollout.strategy import STRATEGY_RULES
 from research.carry_over import SimulatedEngine
 

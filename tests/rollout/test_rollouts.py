@@ -14,7 +14,7 @@ from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.groups import Rollout, RolloutGroups
 from d3s.methods.latr import TreeRollout, prefix_advantages
-from d3s.rollout.seeds import rollout_seed, rollout_seeds
+from d3s.rollout.engine import rollout_seed, rollout_seeds
 from d3s.rollout.sync import PROBE_CONTEXT, PROBE_TOKENS, sync_engine
 
 

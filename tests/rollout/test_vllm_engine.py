@@ -18,9 +18,8 @@ from d3s.commands.evaluate import open_engine
 from d3s.common import UserError
 from d3s.config.load import load_config
 from d3s.groups import Rollout
-from d3s.rollout.engine import OTHER_ENGINE, SamplingParams
+from d3s.rollout.engine import OTHER_ENGINE, SamplingParams, rollout_seed
 from d3s.rollout.entropy_recorder import entropy_recorder
-from d3s.rollout.seeds import rollout_seed
 from d3s.rollout.vllm_setup import (
     check_batch_invariance,
     load_vllm,

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from d3s.actor import state
+from d3s.actor import zero3
 from d3s.actor.copies import frozen_checksum
-from d3s.actor.state import full_weights
+from d3s.actor.zero3 import full_weights
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def model():
 @pytest.mark.parametrize("bucket", [1, 70, 2**29])
 def test_weights_of_any_bucket_are_the_parameters(model, monkeypatch, bucket):
     """Tied ones under each name, without a copy."""
-    monkeypatch.setattr(state, "BUCKET_BYTES", bucket)
+    monkeypatch.setattr(zero3, "BUCKET_BYTES", bucket)
     expected = dict(model.named_parameters(remove_duplicate=False))
     weights = dict(full_weights(model))
     assert list(weights) == list(expected) and "head.weight" in weights
