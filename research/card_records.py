@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from research.card_rows import CORES
-from research.records import append_rows, read_rows
+from research.card_rows import CORES, MODELS, PARTS
+from research.card_tasks import SHOWN, unseen
+from research.records import SAMPLES, append_rows, read_rows
 
 # Seconds of a step on two cores with vLLM = COST . (1, generated tokens, FLOPs of the update), of parts that begin with
 # a name. docs/data/card/cores.csv has the measured steps: arguments of rows with rollout.engine=vllm and train.steps=6,
@@ -60,8 +61,19 @@ def written(value: float | list[int] | str) -> str:
 
 
 def read(output: Path, name: str, part: str) -> list[dict]:
-    """Rows of one part, with numbers as numbers, but for those of `right`."""
-    return [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
+    """Rows of one part, with numbers as numbers, but for those of `right`.
+
+    Tests are of the problems that the warm-up did not show. A search keeps all of its problems, by which it chose.
+    """
+    rows = [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
+    model, split = MODELS.get(part), PARTS.get(part, PARTS["test"])[2]
+    if name == "evaluations.csv" and split == "test" and model in SHOWN:
+        places = unseen(model)
+        for row in rows:
+            right = "".join(row["right"][i] for i in places if i < len(row["right"]))
+            row |= {"right": right, "pass@1": sum(map(int, right)) / (SAMPLES * len(right))}
+            row["pass@8"] = 1 - right.count("0") / len(right)
+    return rows
 
 
 def finished(output: Path) -> set[tuple[str, ...]]:

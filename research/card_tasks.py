@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -31,6 +32,7 @@ STYLES = {
 SIZES = {"train": 4096, "validation": 128, "test": 128}  # problems of the sorting task
 MIXED_SFT = "data.path=synthetic:words", "data.limit=96", "rollout.max_completion_length=64", "train.steps=12"
 SORT_LENGTH, WORDY_LENGTH = "rollout.max_completion_length=40", "rollout.max_completion_length=400"
+SHOWN = {"sorting": 48, "gemma": 192}  # model -> demonstrations of sorting in its warm-up
 SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
 SMOLLM2 = "runs/base/smollm2-135m-instruct"
 BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
@@ -73,6 +75,21 @@ def sorting_problems() -> dict[str, list[tuple[str, str]]]:
     return {split: list(problems.items()) for split, problems in found.items()}
 
 
+def sorting_demonstrations() -> list[tuple[str, str]]:
+    """Problems and answers of the warm-up. It is the stream of sorting_problems, so some are in the other splits."""
+    rng = random.Random(0)
+    for _ in range(48):
+        spoken(rng)  # the recorded runs drew these before
+    return [sorting(rng) for _ in range(SHOWN["gemma"])]
+
+
+@cache
+def unseen(model: str) -> list[int]:
+    """The places of the test problems of sorting that the warm-up of this model, of SHOWN, did not show."""
+    shown = {problem for problem, _ in sorting_demonstrations()[: SHOWN[model]]}
+    return [i for i, (problem, _) in enumerate(sorting_problems()["test"]) if problem not in shown]
+
+
 def write(output: Path) -> None:
     """Write the demonstrations of both tasks, and the problems of each split of the second, as JSONL."""
     rng = random.Random("words/demonstrations/0")
@@ -80,8 +97,7 @@ def write(output: Path) -> None:
     for style, number in (("wordy", 128), ("spoken", 48)):
         rng = random.Random(0)
         rows[style] = [spoken(rng, style) for _ in range(number)]
-    solutions = (sorting(rng) for _ in range(192))
-    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in solutions]
+    rows["sorting-shown"] = [(problem, f"\\boxed{{{answer}}}") for problem, answer in sorting_demonstrations()]
     rows |= {f"sorting-{split}": problems for split, problems in sorting_problems().items()}
     for name, pairs in rows.items():
         lines = (json.dumps({"problem": problem, "answer": answer}) + "\n" for problem, answer in pairs)
@@ -96,7 +112,7 @@ def warm_up(output: Path, names: set[str]) -> set[str]:
     """
     write(output)
     shown = f"data.path={output / 'sorting-shown.jsonl'}"
-    slow = "data.limit=192", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
+    slow = f"data.limit={SHOWN['gemma']}", "train.steps=24", "optim.learning_rate=3e-5", "optim.warmup_steps=3"
     overrides = {
         "warmup": (f"data.path={output / 'shown.jsonl'}", "data.limit=24", "train.steps=3"),
         "spoken": (f"data.path={output / 'spoken.jsonl'}", *SFT, "rollout.max_completion_length=128"),
