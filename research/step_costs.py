@@ -2,12 +2,13 @@
 
     python -m research.step_costs                             (65 to 95 CPU minutes; then make results)
     python -m research.step_costs --row D2S --row PODS        (these rows alone; the others stay)
+    python -m research.step_costs --row D2S --again 2001      (with another seed, beside what is there)
 
 The CPU seconds of a run vary with what other processes do, which share caches and cores with it. So cost is measured
 apart from learning: the rows of a chunk and D3S take turns in one process, one training step each, from the base model
 to the last step of each. docs/data/step_costs.csv has the seconds so far. A row's cost is its ratio to D3S in the same
 process, times the mean of D3S over all processes. Making fewer steps is no shortcut: the model then learns less, so
-that other shares of the rollouts have A = 0 and responses have another length.
+that other shares of the rollouts have A = 0 and responses have another length. Of several seeds the mean counts.
 
 A command that was stopped continues with the chunks that are not in runs/step_costs-COMMIT.csv.
 
@@ -40,6 +41,7 @@ COSTS = DATA.with_name("step_costs.csv")
 REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
 CHUNK = 8  # rows of a process, without the reference
 SEED = 2000  # of no other run
+OPEN = r"\boxed{\frac{\sqrt{8}}{2}}"  # only the verifier's workers can judge it
 COLUMNS = ("row", "zeros_computed", "base", "chunk", "step", "seconds")
 
 
@@ -68,6 +70,7 @@ def measure(chunk: Chunk) -> list[tuple]:
     lines, spent = [], np.zeros(len(chunk.jobs))
     with TemporaryDirectory() as folder:
         trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
+        trainers[0].reward_function.submit(OPEN, r"\sqrt{2}")()  # starts the verifier's server, for all of them
         for step in range(1, max(job.row.steps for job, _ in chunk.jobs) + 1):
             order = np.roll(np.arange(len(trainers)), step)
             for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):
@@ -82,12 +85,14 @@ def measure(chunk: Chunk) -> list[tuple]:
     return lines
 
 
-def chunks(rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0) -> list[Chunk]:
+def chunks(
+    rows: Iterable[Row], base: str, known: Known, reference: str, first_index: int = 0, seed: int = SEED
+) -> list[Chunk]:
     """The rows with a known setting in chunks, each with the reference; GRPO rows come twice."""
     arms = []
     for row in rows:
         try:
-            job = Job("compare", row, base, SEED, setting_of(row, known))
+            job = Job("compare", row, base, seed, setting_of(row, known))
         except ValueError:
             continue
         twice = "GRPO, G = " in row.name and "norm" not in row.name
@@ -172,17 +177,22 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="chunks at a time (default: all cores)")
     measured = [row.name for row in (*ROWS, *HEAVY_ROWS) if row.name not in (REFERENCE, HEAVY_REFERENCE)]
     parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
+    parser.add_argument("--again", type=int, metavar="SEED", help="measure with this seed too, rows of --row")
     args = parser.parse_args()
+    if args.again and not args.row:
+        parser.error("--again: needs rows, --row NAME")
     os.chdir(ROOT)
     known = {record.identity: record for record in read()}
-    kept = without(read_lines(), args.row) if args.row else []
+    kept = without(read_lines(), () if args.again else args.row) if args.row else []
     index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
     work: list[Chunk] = []
     padded = [base + SUFFIX for base in TASKS]
     for rows, bases, reference in ((ROWS, TASKS, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
-            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index)]
+            work += [
+                chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, args.again or SEED)
+            ]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.arguments()  # creates base models and problems before the processes need them

@@ -138,8 +138,12 @@ def test_unmeasured_row_has_no_seconds():
     assert COSTS.seconds("D3S", BASE, np.array([12]), zeros=True) is None
 
 
-def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch):
-    """Chunk 0 keeps D2S; chunk 1 had PODS alone, so its lines of the reference go too; the new chunk is numbered 1."""
+@pytest.mark.parametrize("again", [[], ["--again", "2001"]])
+def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch, again):
+    """Chunk 0 keeps D2S; chunk 1 had PODS alone, so its lines of the reference go too; the new chunk is numbered 1.
+
+    With another seed everything stays, and the new chunk is numbered 2.
+    """
     path = tmp_path / "costs.csv"
     before = [("D3S", 0), ("PODS", 0), ("D2S", 0), ("D3S", 1), ("PODS", 1)]
     lines = [f"{row},0,{BASE},{chunk},60,{100 + chunk}" for row, chunk in before]
@@ -162,11 +166,15 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(step_costs, "ProcessPoolExecutor", SerialPool)
     monkeypatch.setattr(step_costs, "measure", measured)
     monkeypatch.setattr(step_costs, "chunks", lambda *a: chunks(a[0], a[1], known, *a[3:]))
-    monkeypatch.setattr("sys.argv", ["step_costs", "--row", "PODS"])
+    monkeypatch.setattr("sys.argv", ["step_costs", "--row", "PODS", *again])
     step_costs.main()
-    assert [[job.row.name for job, _ in chunk.jobs] for chunk in work] == [["D3S", "PODS"]]
+    assert [[(job.row.name, job.seed) for job, _ in chunk.jobs] for chunk in work] == [
+        [(name, 2001 if again else SEED) for name in names]
+    ]
     after = [(line["row"], line["chunk"], line["seconds"]) for line in read_lines(path)]
-    assert after == [("D3S", "0", "100"), ("D2S", "0", "100"), ("D3S", "1", "7"), ("PODS", "1", "7")]
+    old = [("PODS", "0", "100"), ("D3S", "1", "101"), ("PODS", "1", "101")] if again else []
+    new = [("D3S", "12"[bool(again)], "7"), ("PODS", "12"[bool(again)], "7")]
+    assert sorted(after) == sorted([("D3S", "0", "100"), ("D2S", "0", "100"), *old, *new])
 
 
 def test_stopped_measurement_continues(tmp_path, monkeypatch):
