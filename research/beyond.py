@@ -6,7 +6,7 @@ to the page. A row is
     label: (steps, learning rate, *arguments)
 
 see row.py. Every row runs on every base and seed of its section and is compared with `references`, paired by base,
-seed and problem. Choose `steps` so that the seconds of all rows agree: the table has the seconds of a step.
+seed and problem. Choose `steps` so that the seconds of all rows about agree: the table has the seconds of a step.
 
     python -m research.ablation --section NAME, then python -m research.results      (all: make bench-beyond)
 

@@ -21,6 +21,7 @@ import csv
 import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ import torch
 from benchmarks.harness import ROOT, revision
 from d3s.tracking.throughput import cpu_seconds
 from d3s.trainer import Trainer
+from d3s.verifier.verifier import Verifier
 from research.jobs import FORKS, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX
 from research.records import DATA, read
@@ -67,10 +69,11 @@ def measure(chunk: Chunk) -> list[tuple]:
     """Lines of COLUMNS at the evaluated steps of each row, and at its last one."""
     os.chdir(ROOT)
     torch.set_num_threads(1)  # as in the runs
+    with closing(Verifier()) as verifier:
+        verifier.submit(OPEN, r"\sqrt{2}").result()  # starts the server of this process, which all rows share
     lines, spent = [], np.zeros(len(chunk.jobs))
     with TemporaryDirectory() as folder:
         trainers = [trainer_of(job, Path(folder) / str(i), zeros) for i, (job, zeros) in enumerate(chunk.jobs)]
-        trainers[0].reward_function.submit(OPEN, r"\sqrt{2}")()  # starts the verifier's server, for all of them
         for step in range(1, max(job.row.steps for job, _ in chunk.jobs) + 1):
             order = np.roll(np.arange(len(trainers)), step)
             for i in (i for i in order if step <= chunk.jobs[i][0].row.steps):

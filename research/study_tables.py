@@ -64,7 +64,7 @@ def section_text(results: Results, name: str, section: Section) -> str:
 
 
 def end_table(results: Results, names: Sequence[str], part: str, *references: str) -> str:
-    """Rows at the end of their runs: cost, accuracy, gradient norm, entropy, gap to training, KL.
+    """Rows at the end of their runs: cost, accuracy, gradient norm, entropy, KL.
 
     Differences are to `references`; the labels leave out `part` where names begin with it.
     """
@@ -74,9 +74,8 @@ def end_table(results: Results, names: Sequence[str], part: str, *references: st
         cost = np.mean([run.seconds[-1] / run.steps[-1] for run in runs])
         accuracies = [show(results.at_end(name, k)) for k in (1, 8)]
         norms = [f"{mean_of(runs, 'grad_norm'):.2f}", f"{max(np.nanmax(r.logged['grad_norm_peak']) for r in runs):.1f}"]
-        gap = student_interval([run.logged["reward"][-1] - run.levels(1)[-1] for run in runs])
         kl = student_interval([run.kl_to_base[-1] for run in runs])
-        rest = [f"{mean_of(runs, 'entropy'):.3f}", show(gap, True), show(kl, False, 1, 3)]
+        rest = [f"{mean_of(runs, 'entropy'):.3f}", show(kl, False, 1, 3)]
         over = [
             "–" if name == reference else cell(results.difference, name, reference, END, signed=True)
             for reference in references
@@ -85,7 +84,7 @@ def end_table(results: Results, names: Sequence[str], part: str, *references: st
         lines.append([label, *costs, *accuracies, *over, *norms, *rest])
     compared = [f"over {escaped(reference.removeprefix(part))}" for reference in references]
     header = ["", "steps", "seconds a step", "Pass@1", "Pass@8", *compared, "gradient norm", "largest"]
-    return markdown([*header, "entropy", "training − test", "KL to the base"], lines)
+    return markdown([*header, "entropy", "KL to the base"], lines)
 
 
 def curve_table(
@@ -106,7 +105,7 @@ def curve_table(
 
 
 def order_table(results: Results) -> str:
-    """Rows on 128 problems, each asked several times: the gap between training and test."""
+    """Rows on 128 problems, each asked several times: how far training in the last interval is above the test."""
     lines = []
     for name in results.measured(row for row in ROWS if row.name.startswith("128 problems")):
         runs = results.all_runs(name)
@@ -114,5 +113,11 @@ def order_table(results: Results) -> str:
         dead = f"{100 * mean_of(runs, 'zero_std_groups'):.0f}"
         useful = f"{100 * mean_of(runs, 'usefulness'):.0f}"
         lines.append([name.removeprefix("128 problems, "), dead, useful, show(results.at_end(name)), show(gap, True)])
-    header = ["", "groups without signal, %", "kept with A ≠ 0, %", "Pass@1 at the end", "training − test"]
+    header = [
+        "",
+        "groups without signal, %",
+        "kept with A ≠ 0, %",
+        "Pass@1 at the end",
+        "training in the last 12 steps − test",
+    ]
     return markdown(header, lines)

@@ -170,12 +170,12 @@ def _check_pairs(rows: dict[str, Row]) -> None:
 
 
 def measured_share(records: Sequence[Record]) -> float:
-    """Share of the update in the CPU seconds of plain GRPO, had it computed the tokens whose advantage is 0 too."""
+    """Share of the update in the seconds of generation and update, had it computed the tokens of advantage 0 too."""
     shares = []
     for record in records:
-        update = float(record.logged["update_seconds"] @ np.diff(record.steps))
+        generate, update = (record.logged[f"{name}_seconds"] @ np.diff(record.steps) for name in ("generate", "update"))
         full = update * record.generated[-1] / record.trained[-1]
-        shares.append(full / (full + record.seconds[-1] - update))
+        shares.append(float(full / (full + generate)))
     return float(np.mean(shares))
 
 

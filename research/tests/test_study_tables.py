@@ -31,15 +31,14 @@ def test_study_table_has_the_values_of_its_runs():
     """Five runs of 60 steps of 2 seconds; Pass@1 differs by seed, the largest norm is in one interval of one run."""
     runs = planned_runs(BY_NAME[N_ROW], [2, 3, 4, 5, 6])
     for run in runs:
-        run.logged["grad_norm"][:], run.logged["entropy"][:], run.logged["reward"][:] = 0.25, 0.125, 0.9
-        run.logged["reward"][-1] = run.levels(1)[-1] + 0.1
+        run.logged["grad_norm"][:], run.logged["entropy"][:] = 0.25, 0.125
         run.kl_to_base[-1] = 0.5
     runs[3].logged["grad_norm_peak"][2] = 7.25
     runs[1].logged["grad_norm_peak"][0] = np.nan
     (cells,) = cells_of(study_tables.study_table(results_of(runs), TOKENS)).values()
     assert cells[:2] == ["60", "2.00"] and cells[2].startswith("50.0 (") and cells[3] == "100.0 (100.0 to 100.0)"
     assert cells[4:8] == ["no runs", "0.25", "7.2", "0.125"]
-    assert cells[8:] == ["+10.0 (+10.0 to +10.0)", "0.500 (0.500 to 0.500)"]
+    assert cells[8:] == ["0.500 (0.500 to 0.500)"]
 
 
 def test_study_table_shortens_names():

@@ -44,7 +44,8 @@ def record(row: str, end: int, kept: float = 1.0, top: float | None = None, **fi
     values = {"seconds": (3.0 * kept + 2.0) * STEPS, "generated": count, "trained": kept * count}
     right = np.linspace(0, end, 3).round().astype(int)[:, None] * np.ones((1, 6), int)
     run = make_record(STEPS, right, **{"row": row, "base": BASE, "forwarded": kept * count} | values | fields)
-    run.logged["update_seconds"][:], run.logged["usefulness"][:] = 3.0 * kept, kept if top is None else top
+    run.logged["generate_seconds"][:], run.logged["update_seconds"][:] = 2.0, 3.0 * kept
+    run.logged["usefulness"][:] = kept if top is None else top
     return run
 
 
