@@ -51,7 +51,6 @@ from research.card_rows import (
     LENGTHS,
     MODELS,
     OF_PART,
-    OWN_RATE,
     PAPER,
     PAPER_RANDOM,
     PAPER_ROW,
@@ -132,12 +131,9 @@ def tested(output: Path) -> list[Run]:
 
 
 def paper_k(output: Path, part: str) -> list[Run]:
-    """D3S with the paper's K on test problems, and the same with random tokens, at its rate and at their own."""
+    """D3S with the paper's K on test problems, and the same with random tokens, at the same rate."""
     rate = card_records.best_rate(output, PAPER, SEARCH_OF[part])
-    rows = {PAPER: (PAPER_ROW, rate), PAPER_RANDOM: (RANDOM_ROW, rate)}
-    if part == "adapters K":
-        rows[OWN_RATE] = RANDOM_ROW, card_records.best_rate(output, PAPER_RANDOM, SEARCH_OF[part])
-    return of_seeds(part, rows)
+    return of_seeds(part, {PAPER: (PAPER_ROW, rate), PAPER_RANDOM: (RANDOM_ROW, rate)})
 
 
 def sort_rows(output: Path) -> list[Run]:
