@@ -72,7 +72,7 @@ class TrainingRun(StopSignals):
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def _update_actor(self, batch: Batch, generator: torch.Generator) -> tuple[list[dict[str, float | Largest]], float]:
-        """Make the optimizer steps. Returns what Actor.update does, and the learning rate.
+        """Make the optimizer steps and count their tokens. Returns what Actor.update does, and the learning rate.
 
         Raises: UserError if a loss is not finite, after the weights before it are saved.
         """

@@ -11,7 +11,6 @@ import threading
 import tokenize
 from collections import defaultdict
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
 ROOT = Path(__file__).parents[1] / "d3s"
@@ -19,35 +18,49 @@ LEFT_OUT = {"verifier", "sandbox", "report", "methods"}  # of the lines of code;
 
 
 class Lines:
-    """Lines of d3s that run while it is on, by file."""
+    """Lines of d3s that run within methods of an object, by method and file."""
 
     def __init__(self) -> None:
-        self.on, self.seen = False, defaultdict(set)
+        self.running, self.seen = [], defaultdict(lambda: defaultdict(set))
 
     def __call__(self, frame, event, argument):
         """A trace function for sys.settrace."""
-        if not frame.f_code.co_filename.startswith(f"{ROOT}/"):
+        file = frame.f_code.co_filename
+        if not file.startswith(f"{ROOT}/"):
             return None
-        if self.on:
-            self.seen[frame.f_code.co_filename].add(frame.f_lineno)
+        for method in self.running:
+            self.seen[method][file].add(frame.f_lineno)
         return self
 
-    def entered(self) -> str:
+    def follow(self, owner: Any, method: str) -> None:
+        """Record what runs within a method."""
+        function = getattr(owner, method)
+
+        def followed() -> Any:
+            self.running.append(method)
+            try:
+                return function()
+            finally:
+                self.running.remove(method)
+
+        setattr(owner, method, followed)
+
+    def entered(self, method: str) -> str:
         """Lines of the functions that ran, whole, without the verifier, and the number of their files, in words."""
-        files = [file for file in self.seen if "verifier" not in Path(file).parts]
+        files = [file for file in self.seen[method] if "verifier" not in Path(file).parts]
         count = 0
         for file in files:
             spans = set()
             for node in ast.walk(ast.parse(Path(file).read_text())):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     span = set(range(node.lineno, node.end_lineno + 1))
-                    spans |= span if self.seen[file] & span else set()
+                    spans |= span if self.seen[method][file] & span else set()
             count += len(spans)
-        return f"functions of {count:,} lines in {len(files)} files, without the verifier"
+        return f"functions of {count:,} lines in {len(files)} files"
 
 
-def trace_steps(overrides: list[str], method: str) -> Lines:
-    """Train two steps of configs/tiny.yaml with the transformers engine; trace a method of Trainer."""
+def trace_steps(overrides: list[str]) -> Lines:
+    """Train two steps of configs/tiny.yaml with the transformers engine."""
     from d3s.common import silence_libraries
 
     silence_libraries()
@@ -57,20 +70,11 @@ def trace_steps(overrides: list[str], method: str) -> Lines:
     lines = Lines()
     sys.settrace(lines)  # after the imports, which it would slow down
     threading.settrace(lines)
-
-    traced = getattr(Trainer, method)
-
-    def on(trainer: Trainer) -> Any:
-        lines.on = True
-        try:
-            return traced(trainer)
-        finally:
-            lines.on = False
-
     with tempfile.TemporaryDirectory() as folder:
         options = ["rollout.engine=transformers", "train.steps=2", "eval.data=[]", f"train.output_dir={folder}/run"]
         trainer = Trainer(load_config(["tiny"], [*options, *overrides]))
-        setattr(trainer, method, MethodType(on, trainer))
+        for method in ("step", "advance"):
+            lines.follow(trainer, method)
         trainer.train()
         trainer.close()
     sys.settrace(None)
@@ -92,9 +96,12 @@ def lines_of_code(source: str) -> int:
 
 
 def main() -> None:
-    step, advance = (trace_steps(sys.argv[1:], method).entered() for method in ("step", "advance"))
+    lines = trace_steps(sys.argv[1:])
     code = sum(lines_of_code(p.read_text()) for p in ROOT.rglob("*.py") if p.relative_to(ROOT).parts[0] not in LEFT_OUT)
-    print(f"a default step enters {step}; with its metrics and samples {advance}")
+    print(
+        f"a default step enters {lines.entered('step')}, without the verifier; "
+        f"with its metrics and samples {lines.entered('advance')}"
+    )
     print(f"d3s has {code:,} lines of code, without {', '.join(sorted(LEFT_OUT))}")
 
 

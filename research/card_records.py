@@ -66,8 +66,7 @@ def read(output: Path, name: str, part: str) -> list[dict]:
     Tests are of the problems that the warm-up did not show. A search keeps all of its problems, by which it chose.
     """
     rows = [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
-    model, split = MODELS.get(part), PARTS.get(part, PARTS["test"])[2]
-    if name == "evaluations.csv" and split == "test" and model in SHOWN:
+    if name == "evaluations.csv" and (model := MODELS.get(part)) in SHOWN and PARTS[part][2] == "test":
         places = unseen(model)
         for row in rows:
             right = "".join(row["right"][i] for i in places if i < len(row["right"]))

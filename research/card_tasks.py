@@ -33,7 +33,7 @@ SIZES = {"train": 4096, "validation": 128, "test": 128}  # problems of the sorti
 MIXED_SFT = "data.path=synthetic:words", "data.limit=96", "rollout.max_completion_length=64", "train.steps=12"
 SORT_LENGTH, WORDY_LENGTH = "rollout.max_completion_length=40", "rollout.max_completion_length=400"
 SHOWN = {"sorting": 48, "gemma": 192}  # model -> demonstrations of sorting in its warm-up
-SFT = "data.limit=48", "train.steps=6"  # a longer warm-up
+SFT = f"data.limit={SHOWN['sorting']}", "train.steps=6"  # a longer warm-up
 SMOLLM2 = "runs/base/smollm2-135m-instruct"
 BASES = {"gemma": "runs/base/gemma3-270m"}  # what the warm-up of a model begins with; of others SMOLLM2
 
@@ -76,7 +76,7 @@ def sorting_problems() -> dict[str, list[tuple[str, str]]]:
 
 
 def sorting_demonstrations() -> list[tuple[str, str]]:
-    """Problems and answers of the warm-up. It is the stream of sorting_problems, so some are in the other splits."""
+    """Problems and answers of the warm-up, from the random numbers of sorting_problems: some are in its splits."""
     rng = random.Random(0)
     for _ in range(48):
         spoken(rng)  # the recorded runs drew these before

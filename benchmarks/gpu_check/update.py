@@ -13,7 +13,7 @@ ROLLOUTS = {"cuda": 32, "cpu": 8}
 DENSE, UNSELECTED, COMPILED = "dense GRPO", "d3s without selection", "the same, compiled"
 SIDE_SECONDS = {"cuda": 20, "cpu": 2}  # a side that takes longer than this is not started near the end
 # Without selection D3S does the work of the dense side but its pass for old log-probabilities, in pieces and without
-# padding. As slow means that chunks, packing or the attention kernel cost more than that pass and padding.
+# padding. A ratio above this limit means that chunks, packing or the attention kernel cost more than these.
 MOST_TO_DENSE = 1.25
 COMPILED_LIMIT = 0.01  # of the gradient norm, as generated code rounds to bfloat16 in other places
 
