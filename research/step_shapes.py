@@ -209,12 +209,11 @@ def shapes_section(known: Known) -> str:
             cells = [f"**{name}**" if point == best else name, ", ".join(map(str, steps))]
             cells += [", ".join(map(_percent, scores)), _percent(climb.score(point, 1))]
             lines.append([*cells, "" if (mean := climb.score(point, 2)) is None else _percent(mean)])
-    about = "Pass@1 in % on 256 validation problems x 8 samples after the CPU seconds that D3S's 60 steps took then, a"
     codes = ", ".join(sorted({record.revision for record in known.values()}))
+    about = "Pass@1 in % on 256 validation problems x 8 samples after the CPU seconds that D3S's 60 steps took then"
+    about += f", a run on each base model; code at {codes}."
     header = ["responses, mini-batches, passes, rate", "steps", " and ".join(TASKS), "mean", "mean, 4 base models"]
-    return (
-        f"\n## The shape of a step\n\n{about} run on each base model; code at {codes}.\n\n{markdown(header, lines)}\n"
-    )
+    return f"\n## The shape of a step\n\n{about}\n\n{markdown(header, lines)}\n"
 
 
 def _percent(score: float | None) -> str:
