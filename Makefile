@@ -9,11 +9,11 @@ REQUIREMENTS := $(if $(shell command -v nvidia-smi 2>/dev/null),requirements.txt
 export OMP_NUM_THREADS := 1
 LAUNCH := .venv/bin/accelerate launch --quiet --num_cpu_threads_per_process 1 --config_file
 ENGINES := $(patsubst %,tests/rollout/test_%.py,engine rollouts vllm_engine)
-NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling loss metrics packing policy schedule selector trainer) \
-  $(patsubst %,tests/actor/test_%.py,actor lora) $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
+NUMBERS := $(patsubst %,tests/test_%.py,advantage collector downsampling loss packing policy schedule selector trainer) \
+  $(patsubst %,tests/actor/test_%.py,actor lora) tests/tracking/test_metrics.py $(ENGINES) $(patsubst %,tests/end_to_end/test_%.py,methods ranks)
 # Core modules whose tests need no engine.
-QUICK := $(foreach name,advantage collector downsampling loss metrics packing policy reward rules schedule selector,$(wildcard tests/test_$(name)*.py)) \
-  tests/test_passes.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
+QUICK := $(foreach name,advantage collector downsampling loss packing passes policy reward rules schedule selector,$(or $(wildcard tests/test_$(name)*.py),tests/test_$(name).py)) \
+  tests/tracking/test_metrics.py tests/config tests/methods tests/data/test_prompts.py tests/rewards
 RANKS := .venv/bin/torchrun --standalone --nproc_per_node 2
 TRAIN_DEMO := $(RANKS) train.py --config configs/tiny.yaml
 # Of every evaluation of the demos, which choose nothing by it.

@@ -105,11 +105,13 @@ def test_programs_run_with_documented_flags(program, monkeypatch):
 def test_make_targets_run_and_are_listed():
     documented = {t for page in PAGES for t in re.findall(r"(?:^|`)make ([a-z][a-z0-9-]*)", page.read_text(), re.M)}
     assert {"demo", "test", "help", "ablation"} <= documented
-    for target in documented:
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.M))
+    assert documented <= targets == set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[1].split())
+    for target in targets:
         done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.M))
-    assert targets == set(re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[1].split())
+        for path in re.findall(r"(?<= )(?:\w+/)?tests(?:/[\w.]+)*(?= |$)", done.stdout, re.M):
+            assert (ROOT / path).exists(), f"make {target}: {path}"
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
     assert set(re.findall(r"^  make (\S+) ", listed, re.M)) == targets  # under make test, make also prints directories
 
