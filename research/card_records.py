@@ -67,9 +67,8 @@ def read(output: Path, name: str, part: str) -> list[dict]:
     """
     rows = [row for row in read_rows(output / name, texts=("part", "row", "right", "key")) if row["part"] == part]
     if name == "evaluations.csv" and (model := MODELS.get(part)) in SHOWN and PARTS[part][2] == "test":
-        places = unseen(model)
         for row in rows:
-            right = "".join(row["right"][i] for i in places if i < len(row["right"]))
+            right = "".join(row["right"][i] for i in unseen(model, len(row["right"])))
             row |= {"right": right, "pass@1": sum(map(int, right)) / (SAMPLES * len(right))}
             row["pass@8"] = 1 - right.count("0") / len(right)
     return rows

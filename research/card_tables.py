@@ -254,7 +254,7 @@ def claims_table(output: Path) -> str:
     for claim, scores, p in zip(card_rows.CLAIMS, found, adjusted, strict=True):
         text = claim.text.replace("|", "\\|")
         if scores is None:
-            cells.append([text, "not measured", "", "", "", ""])
+            cells.append([text, "not measured", *[""] * 5])
             continue
         mean, seeds, planned = float(scores["words"].mean()), len(scores["words"]), len(card_rows.PARTS[claim.part][3])
         verdict = "undecided" if p >= 0.05 else "yes" if mean > 0 else "no"
@@ -267,23 +267,34 @@ def claims_table(output: Path) -> str:
                 verdict,
                 show(interval(scores), signed=True),
                 f"{100 * detectable(scores):.1f}",
-                f"{p:.3f}",
+                f"{p:.3f}" if p >= 0.0005 else "< 0.001",
                 runs,
+                str(scores["words"].shape[1]),
             ]
         )
-    return markdown(["claim", "here", "points of Pass@1", "could see", "p (Holm)", "seeds"], cells)
+    return markdown(["claim", "here", "points of Pass@1", "could see", "p (Holm)", "seeds", "problems"], cells)
 
 
 def survivors(output: Path) -> str:
-    """A sentence: the best rows of sorting without the seeds of a collapsed run."""
-    found = []
+    """Two sentences: the best rows of sorting without the seeds of a collapsed run, and what their updates computed."""
+    part, found = TASKS["SmolLM2, sorting"], []
     for axis, where in (("seconds", "in equal seconds"), ("steps", "in as many steps")):
-        claim = card_rows.Claim("", f"{card_rows.BEST}D3S", f"{card_rows.BEST}GRPO", axis, TASKS["SmolLM2, sorting"])
+        claim = card_rows.Claim("", f"{card_rows.BEST}D3S", f"{card_rows.BEST}GRPO", axis, part)
         scores = difference(output, claim, collapsed=False)
         found.append(f"{show(interval(scores), signed=True)} points {where}")
     left, seeds = len(scores["words"]), len(card_rows.PARTS[claim.part][3])
     points = " and ".join(found)
-    return f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}."
+    tokens, shares = [], []
+    curves, steps = card_records.curve(output, part), runs_of(output, part)
+    for row in (claim.reference, claim.row):
+        own = [run for run in curves if run[0] == actual(output, row, part) and curves[run][-1][2]["pass@1"] > 0]
+        tokens.append(statistics.mean(steps[run][-1]["tokens_trained"] for run in own))
+        shares.append(100 * statistics.mean(step["flops_share"] for run in own for step in steps[run]))
+    return (
+        f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}. "
+        f"Of the runs that did not, D3S trains {tokens[0] / tokens[1]:.1f} times fewer tokens, with {shares[1]:.0f} % "
+        f"of the FLOPs of a dense update, GRPO with {shares[0]:.0f} %."
+    )
 
 
 def draw(output: Path, path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.harness import ROOT
 from d3s.data import word_problems
+from d3s.data.problems import problem_order
 
 VERBS = {"+": "add", "-": "take away", "*": "multiply by", "/": "divide by"}
 # How a solution begins, says a step, and ends; a step has about 30 tokens, or 110.
@@ -84,10 +85,15 @@ def sorting_demonstrations() -> list[tuple[str, str]]:
 
 
 @cache
-def unseen(model: str) -> list[int]:
-    """The places of the test problems of sorting that the warm-up of this model, of SHOWN, did not show."""
+def unseen(model: str, count: int) -> list[int]:
+    """Places, among the `count` test problems of sorting that evaluations take, of those that the warm-up did not show.
+
+    `model` is one of SHOWN. Fewer problems than there are make a sample of them in the order of the file.
+    """
     shown = {problem for problem, _ in sorting_demonstrations()[: SHOWN[model]]}
-    return [i for i, (problem, _) in enumerate(sorting_problems()["test"]) if problem not in shown]
+    problems = sorting_problems()["test"]
+    asked = sorted(problem_order(len(problems), seed=0, position=0, count=count))
+    return [i for i, place in enumerate(asked) if problems[place][0] not in shown]
 
 
 def write(output: Path) -> None:

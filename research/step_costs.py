@@ -10,7 +10,7 @@ to the last step of each. docs/data/step_costs.csv has the seconds so far. A row
 process, times the mean of D3S over all processes. Making fewer steps is no shortcut: the model then learns less, so
 that other shares of the rollouts have A = 0 and responses have another length. Of several seeds the mean counts.
 
-A command that was stopped continues with the chunks that are not in runs/step_costs-COMMIT.csv.
+A command that was stopped continues, at the same commit, with the chunks that are not in its runs/step_costs-*.csv.
 
 GRPO is measured a second time with rollouts of A = 0 computed, as other trainers do. Leaving them out is exact but for
 rounding, so one run gives two curves against seconds.
@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -182,26 +183,26 @@ def main() -> None:
     parser.add_argument("--row", choices=measured, metavar="NAME", action="append", help="a row, repeatable")
     parser.add_argument("--again", type=int, metavar="SEED", help="measure with this seed too, rows of --row")
     args = parser.parse_args()
-    if args.again and not args.row:
+    if args.again is not None and not args.row:
         parser.error("--again: needs rows, --row NAME")
     os.chdir(ROOT)
     known = {record.identity: record for record in read()}
-    kept = without(read_lines(), () if args.again else args.row) if args.row else []
+    again, seed = args.again is not None, SEED if args.again is None else args.again
+    kept = without(read_lines(), () if again else args.row) if args.row else []
     index = 1 + max((int(line["chunk"]) for line in kept), default=-1)
     work: list[Chunk] = []
     padded = [base + SUFFIX for base in TASKS]
     for rows, bases, reference in ((ROWS, TASKS, REFERENCE), (HEAVY_ROWS, padded, HEAVY_REFERENCE)):
         chosen = [row for row in rows if not args.row or row.name in (*args.row, reference)]
         if len(chosen) > 1:
-            work += [
-                chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, args.again or SEED)
-            ]
+            work += [chunk for base in bases for chunk in chunks(chosen, base, known, reference, index, seed)]
     for chunk in work:
         for job, _ in chunk.jobs:
             job.arguments()  # creates base models and problems before the processes need them
-    partial = ROOT / "runs" / f"step_costs-{revision()}.csv"
+    asked = sha256(repr((args.row, args.again)).encode()).hexdigest()[:6]
+    partial = ROOT / "runs" / f"step_costs-{revision()}-{asked}.csv"
     partial.parent.mkdir(exist_ok=True)
-    lines = kept or read_lines(partial)
+    lines = read_lines(partial) or kept
     done = {(line["base"], line["chunk"]) for line in lines}
     work = [chunk for chunk in reversed(work) if (chunk.base, str(chunk.index)) not in done]  # the longest first
     with ProcessPoolExecutor(args.processes, mp_context=FORKS) as pool:

@@ -114,22 +114,22 @@ def test_run_goes_on_with_the_state_of_own_rules(tied_model, tmp_path):
 
 @pytest.mark.parametrize("follow", [[], ["schedule.follow=d3s.methods.coverage:Coverage"]])
 def test_steps_call_advantages_once_and_look_up_nothing(tied_model, tmp_path, monkeypatch, follow):
-    calls, steps, step, look_up = [], [], Trainer.step, Contract.rule
+    calls, steps, advance, look_up = [], [], Trainer.advance, Contract.rule
 
     def counted(rewards):
         calls.append(rewards)
         return rewards - rewards.mean(1, keepdim=True)
 
-    def counting_step(self):
+    def counting_advance(self):
         with monkeypatch.context() as patch:
             patch.setattr(Contract, "rule", lambda self, value: steps.append(self.option) or look_up(self, value))
             before = len(calls)
-            metrics = step(self)
+            metrics = advance(self)
         assert len(calls) - before == 1 and not steps
         return metrics
 
     monkeypatch.setattr(own_rules, "counted", counted, raising=False)
-    monkeypatch.setattr(Trainer, "step", counting_step)
+    monkeypatch.setattr(Trainer, "advance", counting_advance)
     options = [f"reward.advantages={OWN}:counted", "train.steps=2", "loss.old_logprobs=actor"]
     options += ["loss.engine_correction=truncate", "loss.beta=0.1", "optim.num_minibatches=2", *follow]
     train(tied_model, tmp_path / "run", overrides=options)

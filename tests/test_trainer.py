@@ -194,12 +194,16 @@ def test_dynamic_sampling_replaces_groups_of_equal_verdicts(tied_model, tmp_path
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("every", "evaluated", "saved"), [(2, [0, 2, 4, 5], [2, 4, 5]), (0, [0, 5], [])])
-def test_evaluations_and_checkpoints_follow_the_options(every, evaluated, saved, tied_model, tmp_path):
-    options = [*EVALUATED, f"eval.every={every}", f"checkpoint.every={every}", "checkpoint.keep=9", "train.steps=5"]
+@pytest.mark.parametrize(
+    ("every", "evaluated", "saved", "shown"), [(2, [0, 2, 4, 5], [2, 4, 5], [1, 3, 5]), (0, [0, 5], [], [])]
+)
+def test_what_a_run_writes_follows_the_options(every, evaluated, saved, shown, tied_model, tmp_path):
+    options = [*EVALUATED, "checkpoint.keep=9", "train.steps=5"]
+    options += [f"{option}={every}" for option in ("eval.every", "checkpoint.every", "tracker.samples_every")]
     train(tied_model, tmp_path, overrides=options)
     assert [line["step"] for line in lines(tmp_path / "eval.jsonl")] == evaluated
-    assert sorted(path.name for path in tmp_path.glob("checkpoints/*")) == [f"step_{step:06d}" for step in saved]
+    for folder, steps in (("checkpoints", saved), ("samples", shown)):
+        assert sorted(path.stem for path in tmp_path.glob(f"{folder}/*")) == [f"step_{step:06d}" for step in steps]
     assert (tmp_path / "model" / "config.json").exists()
 
 

@@ -23,7 +23,7 @@ COLUMNS = ["side", "seconds", "CPU seconds", "to D3S", "generate", "update", "sy
 
 
 def serve_d3s(folder: Path, n: int, k: float) -> None:
-    """Measure the trainer's own step(), as train() calls it."""
+    """Measure the trainer's own steps, as its loop makes them."""
     from d3s.config.load import load_config
     from d3s.trainer import Trainer
 

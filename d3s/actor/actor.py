@@ -156,8 +156,8 @@ class Actor:
         """Make the optimizer steps of a training step: num_iterations passes over num_minibatches each.
 
         Returns: for each optimizer step, sums over its trained tokens by name, and maxima as Largest (see
-            metrics.update_metrics). Of all ranks together: "tokens" trained, tokens "forwarded", their causal "pairs",
-            and "rows" of the head, with and without gradient.
+            tracking.metrics.update_metrics). Of all ranks together: "tokens" trained, tokens "forwarded", their causal
+            "pairs", and "rows" of the head, with and without gradient.
 
         Raises: NonFiniteError and SequenceMemoryError before the first optimizer step, UserError after it: the
             parameters are then between two training steps; do not save them.

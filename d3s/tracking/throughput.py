@@ -1,4 +1,4 @@
-"""What a training step costs: tokens per second, FLOPs against dense GRPO and the device's peak, CPU time, memory."""
+"""What a training step costs: tokens per second, FLOPs against dense GRPO and the device's peak, CPU time."""
 
 import os
 import resource

@@ -14,6 +14,8 @@ import pytest
 
 from d3s.config.load import load_config
 from d3s.data import word_problems
+from d3s.data.dataset import read_problems
+from d3s.data.problems import load_problems
 from research import card, card_records, card_tables, card_tasks
 from research.card_rows import (
     BEST,
@@ -179,14 +181,13 @@ def test_seconds_on_cores_are_half_of_the_cpu_time(tmp_path):
 
 @pytest.mark.parametrize(("part", "limit"), [("sort", 128), ("gemma", 128), ("gemma tokens", 32)])
 def test_problems_that_the_warm_up_showed_do_not_count(tmp_path, part, limit):
-    """Its file holds some of the test problems: those are right here, every other one in one sample."""
+    """Its file holds some of the evaluated problems: those are right here, every other one in one sample."""
     card_tasks.write(tmp_path)
-    shown, asked = (
-        [json.loads(line)["problem"] for line in (tmp_path / f"sorting-{name}.jsonl").read_text().splitlines()]
-        for name in ("shown", "test")
-    )
-    shown = set(shown[: card_tasks.SHOWN[MODELS[part]]])
-    right = "".join("8" if problem in shown else "01"[i % 2] for i, problem in enumerate(asked[:limit]))
+    shown = load_problems(str(tmp_path / "sorting-shown.jsonl"), limit=card_tasks.SHOWN[MODELS[part]])
+    config = load_config(["tiny"], [f"eval.data=[{tmp_path}/sorting-test.jsonl]", f"eval.limit={limit}"])
+    [asked] = read_problems(config).tests.values()
+    seen = {problem.problem for problem in shown}
+    right = "".join("8" if problem.problem in seen else "01"[i % 2] for i, problem in enumerate(asked))
     write(tmp_path, "evaluations.csv", [{"part": part, "row": "GRPO", "right": right, "pass@1": 0.5}])
     [row] = card_records.read(tmp_path, "evaluations.csv", part)
     counted = right.replace("8", "")
@@ -226,7 +227,8 @@ def two_rows(tmp_path) -> Path:
             for seed in seeds:
                 ends, more = ((0, 0, 0), 0) if (family, seed) == ("GRPO", 3) else (right, seed)
                 key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
-                steps += [key | {"step": n, "tokens_generated": n * tokens, "tokens_trained": seed} for n in (1, 2)]
+                computed = {"tokens_trained": seed, "flops_share": seed / 10}
+                steps += [key | computed | {"step": n, "tokens_generated": n * tokens} for n in (1, 2)]
                 evaluations += [
                     key | {"step": n, "pass@1": r / 8, "pass@8": min(r, 1), "right": f"{r}{min(r + more, 8)}"}
                     for n, r in enumerate(ends)
@@ -288,4 +290,6 @@ def test_collapsed_runs_can_be_left_out(two_rows):
     claim = Claim("", f"{BEST}D3S", f"{BEST}GRPO", "steps", "sort")
     assert card_tables.difference(two_rows, claim)["words"].tolist()[2] == [1, 1]
     assert card_tables.difference(two_rows, claim, collapsed=False)["words"].tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
-    assert "over the 2 of 8 seeds" in card_tables.survivors(two_rows)
+    found = card_tables.survivors(two_rows)
+    assert "over the 2 of 8 seeds" in found and "D3S trains 0.8 times" in found  # (1 + 2) / 2 tokens against 2
+    assert "20 % of the FLOPs of a dense update, GRPO with 15 %" in found

@@ -1,5 +1,7 @@
 """Costs of steps: two tiny runs that take turns, chunks of artificial rows, hand-computed ratios."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -138,7 +140,7 @@ def test_unmeasured_row_has_no_seconds():
     assert COSTS.seconds("D3S", BASE, np.array([12]), zeros=True) is None
 
 
-@pytest.mark.parametrize("again", [[], ["--again", "2001"]])
+@pytest.mark.parametrize("again", [[], ["--again", "2001"], ["--again", "0"]])
 def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch, again):
     """Chunk 0 keeps D2S; chunk 1 had PODS alone, so its lines of the reference go too; the new chunk is numbered 1.
 
@@ -160,7 +162,9 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch, again):
         return [(job.row.name, 0, chunk.base, chunk.index, 60, 7) for job, _ in chunk.jobs]
 
     monkeypatch.setattr(step_costs, "COSTS", path)
-    monkeypatch.setattr(step_costs, "read_lines", lambda: read_lines(path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(step_costs, "ROOT", tmp_path)
+    monkeypatch.setattr(step_costs, "read_lines", lambda source=path: read_lines(source))
     monkeypatch.setattr(step_costs, "read", lambda: [])
     monkeypatch.setattr(step_costs, "TASKS", (BASE,))
     monkeypatch.setattr(step_costs, "ProcessPoolExecutor", SerialPool)
@@ -169,7 +173,7 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch, again):
     monkeypatch.setattr("sys.argv", ["step_costs", "--row", "PODS", *again])
     step_costs.main()
     assert [[(job.row.name, job.seed) for job, _ in chunk.jobs] for chunk in work] == [
-        [(name, 2001 if again else SEED) for name in names]
+        [(name, int(again[1]) if again else SEED) for name in names]
     ]
     after = [(line["row"], line["chunk"], line["seconds"]) for line in read_lines(path)]
     old = [("PODS", "0", "100"), ("D3S", "1", "101"), ("PODS", "1", "101")] if again else []
@@ -177,10 +181,14 @@ def test_rows_measured_again_replace_their_lines(tmp_path, monkeypatch, again):
     assert sorted(after) == sorted([("D3S", "0", "100"), ("D2S", "0", "100"), *old, *new])
 
 
-def test_stopped_measurement_continues(tmp_path, monkeypatch):
-    """Ends at its second chunk; the next command measures that one alone, and the lines of both are written."""
+@pytest.mark.parametrize("again", [[], ["--row", "PODS", "--again", "1"]])
+def test_stopped_measurement_continues(again, tmp_path, monkeypatch):
+    """Ends at its second chunk; the next command measures that one alone, and the lines of both are written.
+
+    A command with other arguments does not take these for its own.
+    """
     without_base_models(monkeypatch)
-    work, fails = [], [False, True, False]
+    work, fails = [], [False, True, False, True, False]
 
     def measured(chunk):
         work.append(chunk.index)
@@ -189,7 +197,10 @@ def test_stopped_measurement_continues(tmp_path, monkeypatch):
         return [("D3S", 0, chunk.base, chunk.index, 60, 7)]
 
     (tmp_path / "runs").mkdir()
+    before = [f"{row},0,{BASE},7,60,5" for row in ("D3S", "D2S")] if again else []
+    (tmp_path / "costs.csv").write_text("\n".join([",".join(COLUMNS), *before]) + "\n")
     monkeypatch.setattr(step_costs, "COSTS", tmp_path / "costs.csv")
+    monkeypatch.setattr(step_costs, "read_lines", lambda path=tmp_path / "costs.csv": read_lines(path))
     monkeypatch.setattr(step_costs, "ROOT", tmp_path)
     monkeypatch.setattr(step_costs, "read", lambda: [])
     monkeypatch.setattr(step_costs, "TASKS", (BASE,))
@@ -197,14 +208,14 @@ def test_stopped_measurement_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(step_costs, "ProcessPoolExecutor", SerialPool)
     monkeypatch.setattr(step_costs, "measure", measured)
     monkeypatch.setattr(step_costs, "chunks", lambda *a: [Chunk(0, BASE, ()), Chunk(1, BASE, ())])
-    monkeypatch.setattr("sys.argv", ["step_costs"])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        step_costs.main()
-    step_costs.main()
-    assert work == [1, 0, 0]
-    assert [line["chunk"] for line in read_lines(tmp_path / "costs.csv")] == ["0", "1"]
-    assert not list((tmp_path / "runs").iterdir())
+    for arguments in (again, ["--row", "D2S", "--again", "9"], again):
+        monkeypatch.setattr("sys.argv", ["step_costs", *arguments])
+        with pytest.raises(KeyboardInterrupt) if len(work) < 4 else nullcontext():
+            step_costs.main()
+    assert work == [1, 0, 1, 0, 0]
+    assert [line["chunk"] for line in read_lines(tmp_path / "costs.csv")] == ["0", "1", *["7"] * len(before)]
+    assert len(list((tmp_path / "runs").iterdir())) == 1  # of the other command, which may go on
 
 
 def test_costs_are_read_from_the_file(tmp_path):
