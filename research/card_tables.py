@@ -225,6 +225,8 @@ def scores_at(output: Path, claim: card_rows.Claim, row: str, budget: float, see
 def difference(output: Path, claim: card_rows.Claim, collapsed: bool = True) -> Scores | None:
     """Paired by seed and problem; None with fewer than two common seeds.
 
+    Runs that answer otherwise before training began with other weights, of another machine's warm-up: they are no pair.
+
     Args:
         collapsed: with the seeds of which a run ended without a right answer.
     """
@@ -232,10 +234,15 @@ def difference(output: Path, claim: card_rows.Claim, collapsed: bool = True) -> 
     if not curves:
         return None
     rows = [actual(output, name, claim.part) for name in (claim.row, claim.reference)]
-    found = [set(seeds_of(output, claim.part, row)) for row in rows]
-    if not collapsed:
-        found += [{run[2] for run in curves if run[0] == row and curves[run][-1][2]["pass@1"] > 0} for row in rows]
-    seeds = sorted(set.intersection(*found))
+    found = [
+        {
+            (run[2], points[0][2]["right"])
+            for run, points in curves.items()
+            if run[0] == row and (collapsed or points[-1][2]["pass@1"] > 0)
+        }
+        for row in rows
+    ]
+    seeds = sorted(seed for seed, _ in set.intersection(*found))
     if len(seeds) < 2:
         return None
     ends = [
@@ -276,24 +283,29 @@ def claims_table(output: Path) -> str:
 
 
 def survivors(output: Path) -> str:
-    """Two sentences: the best rows of sorting without the seeds of a collapsed run, and what their updates computed."""
-    part, found = TASKS["SmolLM2, sorting"], []
+    """A sentence: the best rows of sorting without the seeds of a collapsed run."""
+    found = []
     for axis, where in (("seconds", "in equal seconds"), ("steps", "in as many steps")):
-        claim = card_rows.Claim("", f"{card_rows.BEST}D3S", f"{card_rows.BEST}GRPO", axis, part)
+        claim = card_rows.Claim("", f"{card_rows.BEST}D3S", f"{card_rows.BEST}GRPO", axis, TASKS["SmolLM2, sorting"])
         scores = difference(output, claim, collapsed=False)
         found.append(f"{show(interval(scores), signed=True)} points {where}")
     left, seeds = len(scores["words"]), len(card_rows.PARTS[claim.part][3])
     points = " and ".join(found)
-    tokens, shares = [], []
+    return f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}."
+
+
+def survivors_computed(output: Path) -> str:
+    """A sentence: what the updates of the best rows of sorting computed, without the runs that collapsed."""
+    part, tokens, shares = TASKS["SmolLM2, sorting"], [], []
     curves, steps = card_records.curve(output, part), runs_of(output, part)
-    for row in (claim.reference, claim.row):
-        own = [run for run in curves if run[0] == actual(output, row, part) and curves[run][-1][2]["pass@1"] > 0]
+    for family in card_rows.FAMILIES:
+        row = actual(output, card_rows.BEST + family, part)
+        own = [run for run in curves if run[0] == row and curves[run][-1][2]["pass@1"] > 0]
         tokens.append(statistics.mean(steps[run][-1]["tokens_trained"] for run in own))
         shares.append(100 * statistics.mean(step["flops_share"] for run in own for step in steps[run]))
     return (
-        f"Not planned: over the {left} of {seeds} seeds whose runs did not end at 0 %, sorting differs by {points}. "
-        f"Of the runs that did not, D3S trains {tokens[0] / tokens[1]:.1f} times fewer tokens, with {shares[1]:.0f} % "
-        f"of the FLOPs of a dense update, GRPO with {shares[0]:.0f} %."
+        f"Of the runs of `sort` that did not end at 0 %, D3S trains {tokens[0] / tokens[1]:.1f} times fewer tokens, "
+        f"with {shares[1]:.0f} % of the FLOPs of a dense update, GRPO with {shares[0]:.0f} %."
     )
 
 

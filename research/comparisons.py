@@ -1,10 +1,12 @@
 """From records to comparable scores: rows at equal steps, equal generated tokens and equal CPU seconds.
 
-The budget of a base model is what D3S's 60 steps take there, or GRPO's 30 steps with the padded vocabulary. A row's
-score is read from its curve at the budget. A row whose N or K follows the share of steps done counts at its end only,
-and is compared if the end is within TOLERANCE of the budget.
+The budget of a base model is what D3S's 60 steps take there, with the padded vocabulary 95 % of what GRPO's 30 steps
+take, as other rows end before that by the costs measured last. A row's score is read from its curve at the budget. A
+row whose N or K follows the share of steps done counts at its end only, and is compared if the end is within TOLERANCE
+of the budget.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -16,10 +18,11 @@ from research.jobs import SEEDS_PER_BASE
 from research.records import Record
 from research.row import Row
 from research.rows import BY_NAME, GRPO_BEST
-from research.statistics import SLACK, Scores, curve_at, interval, score_at, subtract
+from research.statistics import SLACK, Component, Scores, curve_at, interval, score_at, subtract, task_of
 from research.step_costs import Costs
 
 TOLERANCE = 0.05
+HEAVY_SHARE = 0.95
 END = "end"  # instead of an axis: the last evaluation of every run
 POOR = "poor base: D3S"
 
@@ -75,19 +78,25 @@ class Results:
             return float(BY_NAME[reference].steps)
         if base not in self.runs.get(reference, {}):
             raise NotComparable(f"no runs of {reference}")
-        return float(np.mean([getattr(run, axis)[-1] for run in self.runs[reference][base]]))
+        share = HEAVY_SHARE if heavy else 1.0
+        return share * float(np.mean([getattr(run, axis)[-1] for run in self.runs[reference][base]]))
 
-    def scores(self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "") -> Scores:
+    def scores(
+        self, row: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = "", share: float = 1.0
+    ) -> Scores:
         """Pass@k of every run and problem at the budget, or at END, on the base models whose names begin with `task`.
+
+        Args:
+            share: of the budget, where the row has no schedule.
 
         Raises: NotComparable without runs, if a curve does not reach the budget, or a schedule does not end there.
         """
         runs_of = {base: runs for base, runs in self.of(row, zeros_computed).items() if base.startswith(task)}
         if not runs_of:
             raise NotComparable("no runs")
-        return {base: self._at_budget(row, base, runs, axis, k) for base, runs in runs_of.items()}
+        return {base: self._at_budget(row, base, runs, axis, k, share) for base, runs in runs_of.items()}
 
-    def _at_budget(self, row: str, base: str, runs: list[Record], axis: str, k: int) -> np.ndarray:
+    def _at_budget(self, row: str, base: str, runs: list[Record], axis: str, k: int, share: float) -> np.ndarray:
         if axis == END:
             return np.stack([run.scores(k)[-1] for run in runs])
         budget = self.budget(row, base, axis)
@@ -98,13 +107,17 @@ class Results:
             return np.stack([run.scores(k)[-1] for run in runs])
         if end < budget * (1 - SLACK):
             raise NotComparable(f"ends at {end / budget:.0%} of the {axis}")
-        limits = [min(budget, float(getattr(run, axis)[-1])) for run in runs]  # of a run that was faster than the mean
+        ends = [float(getattr(run, axis)[-1]) for run in runs]
+        limits = [share * min(budget, end) for end in ends]  # a run that was faster than the mean ends before
         return np.stack([score_at(run, axis, limit, k) for run, limit in zip(runs, limits)])
 
     def pair(
         self, row: str, reference: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = ""
     ) -> tuple[Scores, Scores]:
         """The scores of a row and of its reference on the base models and seeds that both have, in the same order.
+
+        The warm-up of a base model ends with other weights on another CPU. So of one base model are runs that answer
+        alike before training.
 
         Args:
             zeros_computed: of the reference.
@@ -115,17 +128,39 @@ class Results:
         runs = self.of(row), self.of(reference)
         paired: tuple[Scores, Scores] = {}, {}
         for base in sorted(scores[0].keys() & scores[1].keys()):
-            seeds = [[run.seed for run in side[base]] for side in runs]
-            if common := sorted(set(seeds[0]) & set(seeds[1])):
-                for side, values, of_side in zip(paired, scores, seeds):
-                    side[base] = values[base][[of_side.index(seed) for seed in common]]
+            starts = [[(run.seed, run.right[0].tobytes()) for run in side[base]] for side in runs]
+            if common := sorted(set(starts[0]) & set(starts[1])):
+                for side, values, of_side in zip(paired, scores, starts):
+                    side[base] = values[base][[of_side.index(start) for start in common]]
         if not paired[0]:
-            raise NotComparable("no common seeds")
+            raise NotComparable("no common seeds of equal weights")
         return paired
 
     def difference(self, *arguments, **options) -> Scores:
         """Differences of the row's scores to those of the reference; see `pair` for arguments and errors."""
         return subtract(*self.pair(*arguments, **options))
+
+    # A relative error e of a row's cost moves its score at the budget T by d = score(T) - score((1 - e) T). The base
+    # models of a task share the measured cost, so Var(mean) = sum over rows and tasks of (sum of d over these / B)^2.
+    def cost_error(
+        self, row: str, reference: str, axis: str, k: int = 1, zeros_computed: bool = False, task: str = ""
+    ) -> Component:
+        """What the error of the measured costs adds to the variance of the mean of `difference`."""
+        moved: dict[tuple[str, str], float] = {}
+        if axis == "seconds":
+            bases = self.pair(row, reference, axis, k, zeros_computed, task)[0]
+            for name, zeros in ((row, False), (reference, zeros_computed)):
+                full = self.scores(name, axis, k, zeros, task)
+                for base in bases:
+                    share = 1 - self.costs.error(name, base, zeros)
+                    less = self.scores(name, axis, k, zeros, base, share)[base]
+                    key = name, task_of(base)
+                    moved[key] = moved.get(key, 0.0) + float((full[base] - less).mean()) / len(bases)
+        return sum(d**2 for d in moved.values()), self.costs.freedom or math.inf
+
+    def gap(self, *arguments, **options) -> Estimate:
+        """Mean and interval of `difference`, for its arguments, with the error of the costs."""
+        return interval(self.difference(*arguments, **options), self.cost_error(*arguments, **options))
 
     def steps_at(self, row: str, zeros_computed: bool = False) -> float:
         """Steps within the budget of seconds, mean over runs and base models."""

@@ -113,7 +113,10 @@ def record_run(run: Run, kl_to_base: dict[int, float], **texts: str | int) -> Re
         texts: the fields of TEXTS.
     """
     steps = np.array([evaluation["step"] for evaluation in run.evaluations])
-    lines = sorted(run.metrics, key=lambda line: line["step"])
+    lines = [
+        {key: line[key] for key in line if key != "grad_norm" or line["optimizer_steps"]}  # no update, no norm
+        for line in sorted(run.metrics, key=lambda line: line["step"])
+    ]
     curves = {
         "generated": _so_far(lines, "selection/tokens_total", steps),
         "trained": _so_far(lines, "selection/tokens", steps),

@@ -8,24 +8,36 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.harness import markdown
-from d3s.evaluation.intervals import student_interval
+from d3s.evaluation.intervals import Estimate, student_interval
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE, Claim
 from research.comparisons import NotComparable, Results
 from research.jobs import Known, Search
 from research.records import Record
 from research.row import TASKS, Row
 from research.rows import AGAIN, ALL, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
-from research.statistics import Scores, detectable, holm, interval, p_value, probability_of_improvement, show, subtract
+from research.statistics import (
+    NO_COSTS,
+    Component,
+    Scores,
+    detectable,
+    holm,
+    interval,
+    p_value,
+    probability_of_improvement,
+    show,
+    subtract,
+)
 
 EQUAL = {"steps": "equal steps", "generated": "equal generated tokens", "seconds": "equal seconds"}
 REFERENCES = (GRPO_BEST, PAPER_SHAPE)
 TASK_NAMES = tuple(task.removeprefix("tiny:") for task in TASKS)
 
 
-def cell(scores: Callable[..., Scores], *arguments, signed: bool = False, **options) -> str:
-    """The interval of what a function returns as a cell of a table, or why there is none."""
+def cell(measure: Callable[..., Scores | Estimate], *arguments, signed: bool = False, **options) -> str:
+    """What a function returns as a cell of a table, scores by their interval, or why there is nothing."""
     try:
-        return show(interval(scores(*arguments, **options)), signed)
+        found = measure(*arguments, **options)
+        return show(found if isinstance(found, Estimate) else interval(found), signed)
     except NotComparable as reason:
         return str(reason)
 
@@ -45,22 +57,26 @@ class Verdict:
     claim: Claim
     holds: str  # yes, no, undecided, or why there is no answer
     scores: tuple[Scores, Scores] | None = None  # of the row and of its reference, paired
+    costs: Component = NO_COSTS  # what the error of the measured seconds adds to the variance
     p: float = float("nan")  # adjusted, of a difference of 0
 
     @property
-    def differences(self) -> Scores:
-        """The row's scores minus those of its reference."""
-        return subtract(*self.scores)
+    def gap(self) -> Estimate:
+        """The row's mean score minus that of its reference."""
+        return interval(subtract(*self.scores), self.costs)
+
+    @property
+    def seen(self) -> float:
+        """The difference that as many runs would find."""
+        return detectable(subtract(*self.scores), costs=self.costs)
 
 
 def verdicts(results: Results) -> list[Verdict]:
     """Every claim: yes or no where Holm's adjusted p-value is below 5 %."""
     found = [_measured(results, claim) for claim in CLAIMS]
-    adjusted = holm(
-        [float("nan") if found_one.scores is None else p_value(found_one.differences) for found_one in found]
-    )
+    adjusted = holm([float("nan") if v.scores is None else p_value(subtract(*v.scores), v.costs) for v in found])
     return [
-        verdict if verdict.scores is None else replace(verdict, p=p, holds=answer(verdict.differences, p))
+        verdict if verdict.scores is None else replace(verdict, p=p, holds=answer(verdict.gap, p))
         for verdict, p in zip(found, adjusted)
     ]
 
@@ -68,16 +84,16 @@ def verdicts(results: Results) -> list[Verdict]:
 def _measured(results: Results, claim: Claim) -> Verdict:
     pair = (claim.row, claim.reference, claim.axis, claim.k, claim.zeros_computed, claim.task or "")
     try:
-        return Verdict(claim, "", results.pair(*pair))
+        return Verdict(claim, "", results.pair(*pair), results.cost_error(*pair))
     except NotComparable as reason:
         return Verdict(claim, str(reason))
 
 
-def answer(differences: Scores, p: float) -> str:
+def answer(gap: Estimate, p: float) -> str:
     """Whether a difference is above 0, below 0 or not told apart from 0 at 5 %, by its adjusted p-value."""
     if not p < 0.05:
         return "undecided"
-    return "yes" if interval(differences).value > 0 else "no"
+    return "yes" if gap.value > 0 else "no"
 
 
 def claims_table(results: Results) -> str:
@@ -90,10 +106,9 @@ def claims_table(results: Results) -> str:
         if verdict.scores is None:
             lines.append([*start, "–", "–", "–", "–", "–", verdict.holds])
             continue
-        gaps = verdict.differences
-        runs, seen = sum(map(len, gaps.values())), f"{100 * detectable(gaps):.1f}"
+        runs, seen = sum(map(len, verdict.scores[0].values())), f"{100 * verdict.seen:.1f}"
         better = f"{100 * probability_of_improvement(*verdict.scores):.0f}"
-        lines.append([*start, f"{runs}", show(interval(gaps), True), f"{verdict.p:.3f}", better, seen, verdict.holds])
+        lines.append([*start, f"{runs}", show(verdict.gap, True), f"{verdict.p:.3f}", better, seen, verdict.holds])
     header = ["claim", "compared", "at", "runs", "points", "p (Holm)", "P(better), %", "could see", "holds"]
     return markdown(header, lines)
 
@@ -134,7 +149,7 @@ def axes_table(results: Results) -> str:
 
 
 def _gap(results: Results, row: str, reference: str, axis: str) -> str:
-    return "–" if row == reference else cell(results.difference, row, reference, axis, signed=True)
+    return "–" if row == reference else cell(results.gap, row, reference, axis, signed=True)
 
 
 def groups_table(results: Results) -> str:
@@ -170,7 +185,7 @@ def heavy_table(results: Results) -> str:
         for task in TASKS:
             cells += [cell(results.scores, name, "seconds", k, task=task) for k in (1, 8)]
             pair = (name, HEAVY + GRPO_BEST, "seconds")
-            cells.append("–" if name == pair[1] else cell(results.difference, *pair, signed=True, task=task))
+            cells.append("–" if name == pair[1] else cell(results.gap, *pair, signed=True, task=task))
         runs = f"{len(results.all_runs(name)) // 2}"
         lines.append([escaped(name.removeprefix(HEAVY)), runs, steps_cell(results, name), *cells])
     header = [f"{task}, {what}" for task in TASK_NAMES for what in ("Pass@1", "Pass@8", "over GRPO")]
@@ -219,8 +234,8 @@ def look_table(results: Results) -> str:
 
 
 def _known(verdict: Verdict) -> str:
-    runs = sum(map(len, verdict.differences.values()))
-    return f"{verdict.holds}: {show(interval(verdict.differences), True)}, {runs} runs, p {verdict.p:.3f}"
+    runs = sum(map(len, verdict.scores[0].values()))
+    return f"{verdict.holds}: {show(verdict.gap, True)}, {runs} runs, p {verdict.p:.3f}"
 
 
 CONTROLLED = (("", "CPPO, N = 2 of 4"), (HEAVY, GRPO_BEST))  # beginning of the names of D3S and of the rival, the rival
@@ -232,7 +247,7 @@ def controls_table(results: Results) -> str:
     for prefix, rival in CONTROLLED:
         for reference in (prefix + rival, f"{prefix}{rival}, {SECOND_RATE}"):
             pair = (prefix + D3S_SMALL, reference, "seconds")
-            cells = [cell(results.difference, *pair, signed=True, task=task) for task in (*TASKS, "")]
+            cells = [cell(results.gap, *pair, signed=True, task=task) for task in (*TASKS, "")]
             lines.append([reference, *cells])
     return markdown([f"{D3S_SMALL} over", *TASK_NAMES, "both"], lines)
 
@@ -243,7 +258,7 @@ def again_table(results: Results) -> str:
     lines = [
         [
             f"{claim.row.removeprefix(AGAIN)} over {claim.reference.removeprefix(AGAIN)}",
-            *(cell(results.difference, claim.row, claim.reference, a, signed=True, task=task) for a, task in budgets),
+            *(cell(results.gap, claim.row, claim.reference, a, signed=True, task=task) for a, task in budgets),
         ]
         for claim in CLAIMS
         if claim.row.startswith(AGAIN)

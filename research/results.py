@@ -35,16 +35,16 @@ from research.rows import (
     SECOND_RATE,
 )
 from research.speedups import speedup_table
-from research.statistics import detectable, interval, show, subtract
+from research.statistics import interval, show
 from research.step_costs import Costs, read_costs
 from research.step_shapes import SHAPES_DATA, shapes_section
 from research.study_tables import TABLES, curve_table, order_table, section_text, study_table
 
-SUMMARY = {  # row -> its name in the README, and whether its rollouts with A = 0 are computed
-    PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
-    GRPO_SHAPED: ("GRPO, G = 4, best shape of a step", False),
-    "D3S": ("D3S, the paper's shape", False),
-    D3S_SHAPED: ("D3S, G = 4, best shape of a step", False),
+SUMMARY = {  # row -> its name in the summary, and whether its rollouts with A = 0 are computed
+    AGAIN + PAPER_SHAPE: ("GRPO, G = 16, every rollout computed", True),
+    AGAIN + GRPO_BEST: ("GRPO, G = 4", False),
+    AGAIN + GRPO_SHAPED: ("GRPO, G = 4, best shape of a step", False),
+    AGAIN + D3S_SHAPED: ("D3S, G = 4, best shape of a step", False),
 }
 DRAWN = (  # in the picture of update shares: GRPO, then methods without a schedule
     *(PAPER_SHAPE, GRPO_BEST, "GRPO, G = 8"),
@@ -82,22 +82,21 @@ def claims_section(results: Results) -> str:
         claim = verdict.claim
         figure = seen = "–"
         if verdict.scores is not None:
-            figure, seen = show(interval(verdict.differences), True), f"{100 * detectable(verdict.differences):.1f}"
+            figure, seen = show(verdict.gap, True), f"{100 * verdict.seen:.1f}"
         p = "–" if math.isnan(verdict.p) else f"{verdict.p:.3f}"
         lines.append([escaped(claim.text), verdict.holds, figure, seen, p])
     return markdown(["claim", "here", "points of Pass@1", "could see", "p (Holm)"], lines)
 
 
 def summary_table(results: Results) -> str:
-    """At most four rows, each with its paired difference to the best GRPO of all shapes."""
-    lines = []
+    """At most four rows of new seeds, each with its paired difference to the best GRPO of all shapes."""
+    lines, best = [], AGAIN + GRPO_SHAPED
     for name, (label, zeros) in SUMMARY.items():
         try:
             levels = [f"{100 * interval(results.scores(name, 'seconds', k, zeros)).value:.1f}" for k in (1, 8)]
-            theirs, ours = results.pair(GRPO_SHAPED, name, "seconds", zeros_computed=zeros)
+            gap = "–" if name == best else _below(results.gap(best, name, "seconds", zeros_computed=zeros))
         except NotComparable:
             continue
-        gap = "–" if name == GRPO_SHAPED else _plus_minus(interval(subtract(ours, theirs)))
         runs = results.all_runs(name)
         trained = 100 * sum(run.trained[-1] for run in runs) / sum(run.generated[-1] for run in runs)
         lines.append([label, levels[0], gap, levels[1], "100" if zeros else f"{trained:.0f}"])
@@ -107,9 +106,9 @@ def summary_table(results: Results) -> str:
     )
 
 
-def _plus_minus(gap: Estimate) -> str:
+def _below(gap: Estimate) -> str:
     half = "" if gap.low is None else f" ± {50 * (gap.high - gap.low):.1f}"
-    return f"{100 * gap.value:+.1f}{half}"
+    return f"{-100 * gap.value:+.1f}{half}"
 
 
 def heavy_sentence(results: Results) -> str:
@@ -118,7 +117,7 @@ def heavy_sentence(results: Results) -> str:
     if len(found) < len(TASKS):
         return ""
     gaps = [
-        f"{name} {show(interval(found[task].differences), True)} points ({_held(found[task].holds)})"
+        f"{name} {show(found[task].gap, True)} points ({_held(found[task].holds)})"
         for task, name in zip(TASKS, TASK_NAMES, strict=True)
     ]
     what = "Where the output head is 90 % of the compute, D3S over GRPO, both with G = 4"
@@ -134,9 +133,7 @@ def again_sentence(results: Results) -> str:
     """What the README says of the best steps on new seeds; nothing without their runs."""
     found = [v for v in verdicts(results) if v.claim.row == AGAIN + D3S_SHAPED and v.scores]
     return "".join(
-        f"On new seeds D3S's best shape is {show(interval(v.differences), True)} points over GRPO's "
-        f"({_held(v.holds)}). "
-        for v in found
+        f"On new seeds D3S's best shape is {show(v.gap, True)} points over GRPO's ({_held(v.holds)}). " for v in found
     )
 
 
@@ -191,7 +188,7 @@ def draw(results: Results, path: Path) -> None:
     gaps = {}
     for name in results.measured(row for row in ROWS if RANDOM_REWARD not in row.arguments):  # far below all others
         try:
-            gaps[name] = interval(results.difference(name, GRPO_BEST, "seconds"))
+            gaps[name] = results.gap(name, GRPO_BEST, "seconds")
         except NotComparable:
             continue
     gaps.pop(GRPO_BEST, None)
@@ -239,18 +236,16 @@ def card_search() -> str:
     others += [card_tables.entropy_table(data), card_tables.remedy_table(data)]
     steps = (card_tables.step_table(data, part) for part in tests)
     earlier = card_tables.learning_table(data, "earlier", 1)
-    return "\n\n".join([*levels, *searches, *steps, *others, earlier, first])
+    return "\n\n".join([*levels, *searches, *steps, card_tables.survivors_computed(data), *others, earlier, first])
 
 
 def main() -> None:
     records = read()
     known = {record.identity: record for record in records}
     results = Results(records, read_costs())
-    about = setting(records)
-    write_between_marks(RESEARCH / "results-tables.md", "results", f"{about}\n{tables(results, known)}")
-    write_between_marks(
-        DOCS / "results.md", "results", f"{summary_table(results)}\n\n{claims_section(results)}\n\n{about}\n"
-    )
+    write_between_marks(RESEARCH / "results-tables.md", "results", f"{setting(records)}\n{tables(results, known)}")
+    summary = f"{summary_table(results)}\n\n{claims_section(results)}\n\n{progress(records)}\n"
+    write_between_marks(DOCS / "results.md", "results", summary)
     below = f"{again_sentence(results)}{heavy_sentence(results)}{progress(records)}"
     write_between_marks(
         ROOT / "README.md", "results", f"{card_tables.summary_table(card_tables.MEASURED)}\n\n{below}\n"

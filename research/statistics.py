@@ -20,6 +20,8 @@ from d3s.evaluation.intervals import Estimate, t_quantile
 from research.records import CURVES, Record
 
 Scores = dict[str, np.ndarray]  # base model -> [runs, problems]
+Component = tuple[float, float]  # of the variance of a mean, with its degrees of freedom
+NO_COSTS: Component = (0.0, math.inf)
 SLACK = 0.03  # a budget that lies this fraction beyond the last evaluation still counts as the last evaluation
 DRAWS = 100_000  # of the distribution in `detectable`: accurate to about 0.5 %
 
@@ -72,8 +74,12 @@ class Spread:
 #   freedom = Var(mean)^2 / sum c_i^2 / f_i; f = S_b - 1, P_t - 1, their product   Satterthwaite, Biometrics 2, 1946
 # One f of all runs would assume that runs vary equally on every base model: where they vary on one of four alone, its
 # intervals cover 88 %, these 93 %. Freedom is not rounded, so that p-values do not jump.
-def spread(scores: Scores) -> Spread:
-    """Mean and its standard error: runs are nested in base models, which share the problems of their task."""
+def spread(scores: Scores, costs: Component = NO_COSTS) -> Spread:
+    """Mean and its standard error: runs are nested in base models, which share the problems of their task.
+
+    Args:
+        costs: what the error of the measured seconds adds.
+    """
     mean, bases = float(np.mean([values.mean() for values in scores.values()])), len(scores)
     if min(min(values.shape) for values in scores.values()) < 2:
         return Spread(mean)
@@ -87,10 +93,11 @@ def spread(scores: Scores) -> Spread:
     shared = [(of_problem.var(ddof=1) / len(of_problem), len(of_problem) - 1) for of_problem in sums.values()]
     by_run, by_problem, by_rest = (sum(c for c, _ in part) for part in (runs, shared, rest))
     variance = max(by_run + by_problem - by_rest, by_run, by_problem)  # a rest that is larger by chance lowers neither
+    variance += costs[0]
     least = float(min(f for _, f in runs + shared))  # of any sum of components
     if variance == 0:
         return Spread(mean, 0.0, least)
-    freedom = variance**2 / sum(c**2 / f for c, f in runs + shared + rest)
+    freedom = variance**2 / sum(c**2 / f for c, f in [*runs, *shared, *rest, costs])
     return Spread(mean, math.sqrt(variance), max(least, freedom))
 
 
@@ -99,9 +106,9 @@ def subtract(ours: Scores, theirs: Scores) -> Scores:
     return {base: ours[base] - theirs[base] for base in ours}
 
 
-def interval(scores: Scores) -> Estimate:
+def interval(scores: Scores, costs: Component = NO_COSTS) -> Estimate:
     """Mean and 95 % interval, mean +- t(freedom) x standard error; no interval if a base model has a single run."""
-    got = spread(scores)
+    got = spread(scores, costs)
     if got.error is None:
         return Estimate(got.mean)
     half = t_quantile(got.freedom) * got.error
@@ -109,9 +116,9 @@ def interval(scores: Scores) -> Estimate:
 
 
 # With t = sqrt(freedom) tan(a), the density of the angle a is proportional to cos(a) ** (freedom - 1).
-def p_value(scores: Scores) -> float:
+def p_value(scores: Scores, costs: Component = NO_COSTS) -> float:
     """Two-sided p-value of a mean of 0, below 0.05 where `interval` excludes 0; NaN if a base model has one run."""
-    got = spread(scores)
+    got = spread(scores, costs)
     if got.error is None:
         return float("nan")
     if got.error == 0:
@@ -137,12 +144,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 # The test calls a difference d > 0 if (d / e + z) / s > t, with standard error e, z normal and s^2 = chi^2(f) / f.
 # Hence d = e x the power-quantile of t s - z. Calls of the wrong sign are not counted.
-def detectable(scores: Scores, power: float = 0.8) -> float:
+def detectable(scores: Scores, power: float = 0.8, costs: Component = NO_COSTS) -> float:
     """True difference that as many runs would call different from 0 at the 5 % level with probability `power`.
 
     NaN if a base model has one run. The standard error is itself estimated from few runs, and so is this difference.
     """
-    got = spread(scores)
+    got = spread(scores, costs)
     if got.error is None:
         return float("nan")
     rng = np.random.default_rng(0)

@@ -18,6 +18,7 @@ rounding, so one run gives two curves against seconds.
 
 import argparse
 import csv
+import math
 import os
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -38,7 +39,7 @@ from research.jobs import FORKS, Job, Known, config_of, setting_of
 from research.padded_base import SUFFIX
 from research.records import DATA, read
 from research.row import TASKS, Row
-from research.rows import AGAIN, BY_NAME, HEAVY_ROWS, ROWS
+from research.rows import AGAIN, HEAVY_ROWS, ROWS
 
 COSTS = DATA.with_name("step_costs.csv")
 REFERENCE, HEAVY_REFERENCE = "D3S", HEAVY_ROWS[0].name
@@ -118,33 +119,56 @@ class Costs:
 
     def __init__(self, lines: Iterable[dict[str, str]]) -> None:
         """`lines`: of COLUMNS, see read_costs."""
-        self._curves: dict[tuple[str, bool, str, str], dict[int, float]] = {}
+        self._curves: dict[tuple[str, bool, str], dict[str, dict[int, float]]] = {}  # by chunk
         for line in lines:
-            key = (line["row"], bool(int(line["zeros_computed"])), line["base"], line["chunk"])
-            self._curves.setdefault(key, {})[int(line["step"])] = float(line["seconds"])
+            key = (line["row"], bool(int(line["zeros_computed"])), line["base"])
+            of_chunk = self._curves.setdefault(key, {}).setdefault(line["chunk"], {})
+            of_chunk[int(line["step"])] = float(line["seconds"])
+        logs = [np.log(list(self._ratios(*key).values())) for key in self._curves if key != self._reference(key[2])]
+        self.freedom = sum(len(of_row) - 1 for of_row in logs)
+        squares = sum(float(((of_row - of_row.mean()) ** 2).sum()) for of_row in logs)
+        self.deviation = math.sqrt(squares / self.freedom) if self.freedom else 0.0
 
     def __bool__(self) -> bool:
         return bool(self._curves)
+
+    @staticmethod
+    def _reference(task: str) -> tuple[str, bool, str]:
+        return HEAVY_REFERENCE if task.endswith(SUFFIX) else REFERENCE, False, task
+
+    def _ratios(self, row: str, zeros: bool, task: str) -> dict[str, float]:
+        """By chunk the seconds of all steps over those of the reference."""
+        of_reference = self._curves[self._reference(task)]
+        curves = self._curves.get((row, zeros, task), {})
+        return {chunk: max(curve.values()) / max(of_reference[chunk].values()) for chunk, curve in curves.items()}
 
     def seconds(self, row: str, base: str, steps: np.ndarray, zeros: bool = False) -> np.ndarray | None:
         """Seconds after `steps` [E] on a base model of the same task; None for a row that was not measured.
 
         A base model of another warm-up costs what the measured one of its task does, a row on new seeds what it did.
         """
-        task = base.replace("@1", "")
-        reference = HEAVY_REFERENCE if task.endswith(SUFFIX) else REFERENCE
-        of_reference = {key[3]: c for key, c in self._curves.items() if key[:3] == (reference, False, task)}
-        same = (row.removeprefix(AGAIN), zeros, task)
-        found = {key[3]: c for key, c in self._curves.items() if key[:3] == same}
-        if not found:
+        key = self._key(row, base, zeros)
+        if key not in self._curves:
             return None
-        last = BY_NAME[reference].steps
-        mean = float(np.mean([curve[last] for curve in of_reference.values()]))
+        ends = {chunk: max(curve.values()) for chunk, curve in self._curves[self._reference(key[2])].items()}
+        mean = float(np.mean(list(ends.values())))
         curves = [
-            np.interp(steps, [0, *curve], [0, *curve.values()]) * mean / of_reference[chunk][last]
-            for chunk, curve in found.items()
+            np.interp(steps, [0, *curve], [0, *curve.values()]) * mean / ends[chunk]
+            for chunk, curve in self._curves[key].items()
         ]
         return np.mean(curves, axis=0)
+
+    # s^2 / n: ln(ratio) has a variance s^2 between seeds, pooled over the rows with several; the mean of n seeds counts
+    def error(self, row: str, base: str, zeros: bool = False) -> float:
+        """Relative standard error of a row's seconds; 0 of the reference, whose seconds the others are ratios to."""
+        key = self._key(row, base, zeros)
+        if key not in self._curves or key == self._reference(key[2]):
+            return 0.0
+        return self.deviation / math.sqrt(len(self._curves[key]))
+
+    @staticmethod
+    def _key(row: str, base: str, zeros: bool) -> tuple[str, bool, str]:
+        return row.removeprefix(AGAIN), zeros, base.replace("@1", "")
 
 
 def read_lines(path: Path = COSTS) -> list[dict[str, str]]:

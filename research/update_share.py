@@ -229,7 +229,7 @@ def draw(rows: dict[str, Row], path: Path, steps: float, measured: Row) -> None:
             ax.set_title(
                 f"{title}: {alpha:.0%} of the update in the layers", loc="left", fontsize=10, fontweight="bold"
             )
-            ax.set_xlabel("update, % of the time of a step of plain GRPO", color=MUTED)
+            ax.set_xlabel("update, % of generation and update of plain GRPO", color=MUTED)
         low, high = axes[0].get_ylim()
         axes[0].set_ylim(low - 0.2 * (high - low), high)  # room for the marks, which lie above the axis
         best = f"Pass@1 minus that of the best GRPO, zeros skipped,\nin the time of {steps:g} steps, points"

@@ -40,7 +40,7 @@ def make_record(steps: Sequence[int], right: Sequence[Sequence[int]], **fields) 
 
 
 def planned_runs(row: Row, right: Sequence[int], seeds: int | None = None, **fields) -> list[Record]:
-    """All runs of a row, with an evaluation every row.every steps; right[seed] of 8 are right at each, on 2 problems.
+    """All runs of a row, with an evaluation every row.every steps: of 2 problems right[seed] of 8, at first none.
 
     Args:
         seeds: on each base model, by default as many as the row has.
@@ -49,7 +49,7 @@ def planned_runs(row: Row, right: Sequence[int], seeds: int | None = None, **fie
     return [
         make_record(
             steps,
-            [[right[seed % len(right)]] * 2] * len(steps),
+            [[0, 0], *[[right[seed % len(right)]] * 2] * (len(steps) - 1)],
             **{"row": row.name, "base": base, "seed": row.first_seed + SEEDS_PER_BASE * i + seed} | fields,
         )
         for seed in range(row.seeds if seeds is None else seeds)

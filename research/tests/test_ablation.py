@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import harness
+from d3s.tracking.metrics import update_metrics
 from research import ablation
 from research.ablation import Campaign, committed_revision
 from research.jobs import RATES, Job, Search, Setting, compared_jobs, folder_of
@@ -31,7 +32,7 @@ def trained(monkeypatch) -> list[tuple[str, str, int, float]]:
         rate = job.setting.rate
         done.append((job.row.name, job.part, job.seed, rate))
         keys = ("selection/tokens_total", "selection/tokens", "selection/tokens_forwarded", "time/cpu")
-        lines = [{"step": s, "policy/clip_low": 0, "policy/clip_high": 0} | dict.fromkeys(keys, 0.5) for s in (1, 2)]
+        lines = [update_metrics([]) | dict.fromkeys(keys, 0.5) | {"step": step} for step in (1, 2)]
         evaluations = [{"step": step, "n": 8, "right": [BEST.get(rate, 0), 0]} for step in (0, 1, 2)]
         folder = folder_of(job, root)
         write_run(folder, lines, evaluations)

@@ -225,14 +225,14 @@ def two_rows(tmp_path) -> Path:
     for family, tokens, right in (("GRPO", 2000, (0, 4, 4)), ("D3S", 1000, (0, 8, 8))):
         for part, seeds in seeds_of.items():
             for seed in seeds:
-                ends, more = ((0, 0, 0), 0) if (family, seed) == ("GRPO", 3) else (right, seed)
+                collapsed = (family, seed) == ("GRPO", 3)
                 key = {"part": part, "row": family, "rate": 1e-5, "seed": seed}
                 computed = {"tokens_trained": seed, "flops_share": seed / 10}
                 steps += [key | computed | {"step": n, "tokens_generated": n * tokens} for n in (1, 2)]
-                evaluations += [
-                    key | {"step": n, "pass@1": r / 8, "pass@8": min(r, 1), "right": f"{r}{min(r + more, 8)}"}
-                    for n, r in enumerate(ends)
-                ]
+                for n, r in enumerate(right):
+                    first, more = (0, 0) if collapsed and n else (r, seed)
+                    rates = {"step": n, "pass@1": first / 8, "pass@8": min(first, 1)}
+                    evaluations.append(key | rates | {"right": f"{first}{min(first + more, 8)}"})
     write(tmp_path, "steps.csv", steps)
     write(tmp_path, "evaluations.csv", evaluations)
     return tmp_path
@@ -286,10 +286,22 @@ def test_claims_are_decided_at_equal_budgets(two_rows):
     assert "| yes |" not in claims and "| no |" not in claims  # of a part of the seeds
 
 
+def test_runs_of_other_weights_are_no_pair(two_rows):
+    """Seed 2 of one row answers otherwise before training than that of the other."""
+    claim = Claim("", f"{BEST}D3S", f"{BEST}GRPO", "steps", "sort")
+    with open(two_rows / "evaluations.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    (first,) = [row for row in rows if (row["part"], row["row"], row["seed"], row["step"]) == ("sort", "D3S", "2", "0")]
+    first["right"] = "12"
+    write(two_rows, "evaluations.csv", rows)
+    assert card_tables.difference(two_rows, claim)["words"].tolist() == [[0.5, 3 / 8], [1, 1]]  # of seeds 1 and 3
+
+
 def test_collapsed_runs_can_be_left_out(two_rows):
     claim = Claim("", f"{BEST}D3S", f"{BEST}GRPO", "steps", "sort")
     assert card_tables.difference(two_rows, claim)["words"].tolist()[2] == [1, 1]
     assert card_tables.difference(two_rows, claim, collapsed=False)["words"].tolist() == [[0.5, 3 / 8], [0.5, 2 / 8]]
-    found = card_tables.survivors(two_rows)
-    assert "over the 2 of 8 seeds" in found and "D3S trains 0.8 times" in found  # (1 + 2) / 2 tokens against 2
+    assert "over the 2 of 8 seeds" in card_tables.survivors(two_rows)
+    found = card_tables.survivors_computed(two_rows)
+    assert "D3S trains 0.8 times fewer tokens" in found  # (1 + 2) / 2 tokens against 2
     assert "20 % of the FLOPs of a dense update, GRPO with 15 %" in found

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from d3s.evaluation.estimators import pass_at_k
+from d3s.report.runs import load_runs
+from d3s.tracking.metrics import update_metrics
 from research.records import LOGGED, PEAKS, norm_variance_correlation, read, record_run, write
 from research.tests.experiments import make_record, write_run
+from tests.helpers.training import EVALUATED, train
 
 TEXTS = {"part": "compare", "row": "a, |b|", "base": "tiny:precedence", "seed": 3, "arguments": "x.yaml a.b=[1, 2]"}
 TEXTS |= {"revision": "abc", "cpu": "a CPU"}
@@ -22,10 +25,10 @@ def run(tmp_path):
         ("selection/tokens_forwarded", 2),
         ("time/cpu", 0.5),
     )
-    lines = [{"step": step} | {key: cost * step for key, cost in costs} for step in range(1, 6)]
+    lines = [{"step": step} | update_metrics([]) | {key: cost * step for key, cost in costs} for step in range(1, 6)]
     for step, norm, low, high in ((2, 0.4, 0.1, 0.2), (3, 0.9, 0.0, 0.1), (5, 0.3, 0.2, 0.3)):
         update = {"grad_norm": norm, "policy/clip_low": low, "policy/clip_high": high, "advantage/var_selected": norm}
-        lines[step - 1] |= update
+        lines[step - 1] |= update | {"optimizer_steps": 1}
     for line in lines:
         line["reward/accuracy"] = line["step"] / 10
     evaluations = [{"step": step, "n": 8, "right": [step, 8, 0]} for step in (0, 2, 5)]
@@ -50,6 +53,17 @@ def test_record_averages_over_intervals(run):
     assert logged["clipped"] == pytest.approx([0.3, 0.3])
     assert np.isnan(logged["entropy"]).tolist() == [True, True]
     assert logged.keys() == {*LOGGED, *PEAKS}
+
+
+def test_every_column_is_of_a_real_run(tied_model, tmp_path):
+    _, steps = train(tied_model, tmp_path, overrides=[*EVALUATED, "train.steps=3", "eval.every=2"])
+    record = record_run(load_runs([tmp_path])[0], {}, **TEXTS)
+    assert record.steps.tolist() == [0, 2, 3]
+    for name, key in (("generated", "tokens_generated"), ("trained", "tokens_trained")):
+        assert getattr(record, name).tolist() == [0, steps[1][key], steps[2][key]]
+    assert record.seconds[1:] == pytest.approx(np.cumsum([step["time/cpu"] for step in steps])[1:])
+    assert all(np.isfinite(values).all() for values in record.logged.values())
+    assert record.logged["reward"][0] == pytest.approx((steps[0]["reward/accuracy"] + steps[1]["reward/accuracy"]) / 2)
 
 
 def test_record_places_kl_and_right_answers(run):

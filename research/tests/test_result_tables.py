@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from d3s.evaluation.intervals import Estimate
 from research import result_tables
 from research.claims import CLAIMS, HEAVY, PAPER_SHAPE
 from research.comparisons import Results
 from research.jobs import CLIPS, RATES, Search, Setting
 from research.result_tables import CONTROLLED, LATER
 from research.rows import BY_NAME, D3S_FIXED, D3S_SMALL, GRPO_BEST, HEAVY_ROWS, ROWS, SECOND_RATE
-from research.statistics import p_value
+from research.statistics import p_value, subtract
 from research.step_costs import Costs
 from research.tests.experiments import cells_of, costs_of, make_record, planned_runs, without_base_models
 
@@ -32,7 +33,7 @@ def test_verdicts_are_adjusted_for_all_claims():
     pair = {"D2S": [4, 5, 8], "D1S-Cross": [4]}
     alone = {verdict.claim: verdict for verdict in result_tables.verdicts(results_of(pair))}
     p = alone[claim].p
-    assert 0.01 < p == p_value(alone[claim].differences) < 0.05 and alone[claim].holds == "yes"
+    assert 0.01 < p == p_value(subtract(*alone[claim].scores)) < 0.05 and alone[claim].holds == "yes"
     assert [v.holds for c, v in alone.items() if c != claim] == ["no runs"] * (len(CLAIMS) - 1)
     parts = ("random rollouts", "random tokens", "tokens by H alone", "tokens of each rollout")
     equal = ["D3S", D3S_FIXED, *(f"D3S, {part}" for part in parts)]
@@ -44,8 +45,8 @@ def test_verdicts_are_adjusted_for_all_claims():
 
 @pytest.mark.parametrize("values, p, expected", [(0.1, 0.04, "yes"), (-0.1, 0.04, "no"), (0.1, 0.06, "undecided")])
 def test_answer_has_the_sign_of_the_difference(values, p, expected):
-    assert result_tables.answer({"a": np.full((2, 3), values)}, p) == expected
-    assert result_tables.answer({"a": np.full((1, 3), values)}, float("nan")) == "undecided"  # a single run
+    assert result_tables.answer(Estimate(values), p) == expected
+    assert result_tables.answer(Estimate(values), float("nan")) == "undecided"  # a single run
 
 
 def test_claims_table_has_known_differences():
@@ -150,13 +151,14 @@ def test_bases_table_keeps_bases_apart():
 def test_heavy_table_is_by_task():
     right = {row.name: i + 2 for i, row in enumerate(HEAVY_ROWS)}
     runs = [run for row in HEAVY_ROWS for run in planned_runs(row, [right[row.name]])]
-    runs = [replace(run, right=run.right + ("NAT" in run.row and "count" in run.base)) for run in runs]
+    for run in runs:
+        run.right[1:] += "NAT" in run.row and "count" in run.base
     lines = cells_of(result_tables.heavy_table(Results(runs, NONE)))
     assert all(HEAVY not in name for name in lines) and len(lines) == len(HEAVY_ROWS)
     assert lines[GRPO_BEST][4] == lines[GRPO_BEST][7] == "–"
     assert lines[GRPO_BEST][0] == "20"
     nat = [cell.split()[0] for cell in lines["NAT, K = 20 %"]]
-    assert nat[:3] == ["3", "30", "62.5"] and nat[4:6] == ["+37.5", "75.0"] and nat[7] == "+50.0"
+    assert nat[:3] == ["3", "28", "62.5"] and nat[4:6] == ["+37.5", "75.0"] and nat[7] == "+50.0"
     assert "all rollouts, K = 20 % by \\|A\\| x H" in lines
 
 
@@ -165,7 +167,7 @@ def test_added_table_keeps_the_runs_apart_that_were_seen_first():
     grpo, d3s = (planned_runs(BY_NAME[HEAVY + name], [1]) for name in (GRPO_BEST, D3S_SMALL))
     d3s = [run for run in d3s if run.base != "tiny:countdown@1+32k"]
     for run in d3s:
-        run.right[:] += 3 if "@1" in run.base else 1 if run.seed % 10 < 5 else 2
+        run.right[1:] += 3 if "@1" in run.base else 1 if run.seed % 10 < 5 else 2
     lines = cells_of(result_tables.added_table(Results([*grpo, *d3s], NONE)))
     values = [[cell.split()[0] for cell in cells] for cells in lines.values()]
     assert values == [["+12.5", "+12.5"], ["+25.0", "+25.0"], ["+37.5", "–"], ["+31.2", "+25.0"]]
@@ -193,7 +195,7 @@ def test_controls_table_compares_with_both_rates():
     names = {D3S_SMALL: 4, CONTROLLED[0][1]: 3, f"{CONTROLLED[0][1]}, {SECOND_RATE}": 2, "D3S": 4}
     runs = [run for name, right in names.items() for run in planned_runs(BY_NAME[name], [right])]
     for run in runs:
-        run.right[:] += run.row.endswith(SECOND_RATE) and "precedence" in run.base
+        run.right[1:] += run.row.endswith(SECOND_RATE) and "precedence" in run.base
     chosen, other, *heavy = cells_of(result_tables.controls_table(Results(runs, NONE))).values()
     assert [cell.split()[0] for cell in chosen] == ["+12.5"] * 3
     assert [cell.split()[0] for cell in other] == ["+12.5", "+25.0", "+18.8"]

@@ -152,6 +152,17 @@ def test_p_value_is_students_for_equal_problems():
         assert statistics.p_value({"a": np.repeat(shifted[:, None], 30, axis=1)}) == pytest.approx(p, rel=2e-3)
 
 
+def test_error_of_costs_adds_to_that_of_runs():
+    """As large as that of ten runs, with the same freedom: the variance is twice as large, and so is the freedom."""
+    runs = np.random.default_rng(0).normal(0, 1, 10)
+    scores = {"a": np.repeat(runs[:, None], 30, axis=1)}
+    alone = statistics.spread(scores)
+    both = statistics.spread(scores, (alone.error**2, 9))
+    assert (both.error**2, both.freedom) == pytest.approx((2 * alone.error**2, 18), rel=1e-9)
+    for measure in (statistics.p_value, statistics.detectable):
+        assert measure(scores, costs=(alone.error**2, 9)) > measure(scores)
+
+
 def test_holm_agrees_with_step_down_rule():
     """A hypothesis is rejected at a level exactly if the step-down procedure rejects it."""
     p_values = [0.04, 0.011, 0.5, 0.012, 0.0001]

@@ -130,6 +130,18 @@ def test_seconds_of_other_warmups_are_of_the_task():
     assert COSTS.seconds(GRPO_BEST, "tiny:countdown@1", steps) is None
 
 
+def test_error_is_pooled_over_rows_with_several_seeds():
+    """Ratios of 1 and 1.1 in one row, 2 and 2.2 in the other: both deviate by ln(1.1) / sqrt(2), each with f = 1."""
+    ratios = {"PODS": (1.0, 1.1), "D2S": (2.0, 2.2), "D1S": (3.0,)}
+    lines = [line for chunk in range(2) for line in lines_of("D3S", {60: 50.0}, chunk)]
+    for row, of_row in ratios.items():
+        lines += [line for chunk, ratio in enumerate(of_row) for line in lines_of(row, {60: 50 * ratio}, chunk)]
+    costs, one = Costs(lines), np.log(1.1) / 2**0.5
+    assert costs.freedom == 2
+    found = [costs.error(row, f"{BASE}@1") for row in ("PODS", "D1S", "D3S", "GSPO")]
+    assert found == pytest.approx([one / 2**0.5, one, 0, 0])
+
+
 def test_padded_rows_have_their_own_reference():
     got = COSTS.seconds("heavy head: NAT, K = 20 %", BASE + "+32k", np.array([30, 60]))
     assert got == pytest.approx([12, 24])

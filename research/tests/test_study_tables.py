@@ -52,7 +52,9 @@ def test_study_table_shortens_names():
 def test_study_table_has_paired_differences():
     """The seeds of the reference differ as much as those of the row: pairs have no spread."""
     linear = planned_runs(BY_NAME["schedule: linear"], [1, 2, 3, 4, 5])
-    cosine = [replace(run, row="schedule: cosine", right=run.right + 2, seconds=9 * run.seconds) for run in linear]
+    better = [np.vstack([run.right[:1], run.right[1:] + 2]) for run in linear]
+    changed = [{"right": right, "seconds": 9 * run.seconds} for run, right in zip(linear, better)]
+    cosine = [replace(run, row="schedule: cosine", **new) for run, new in zip(linear, changed)]
     table = study_tables.study_table(results_of([*linear, *reversed(cosine)]), SCHEDULES)
     assert "| over linear |" in table
     lines = cells_of(table)
@@ -67,8 +69,8 @@ def test_curve_table_has_means_by_step():
     table = study_tables.curve_table(results, "twice the time: ", lambda run: run.levels(1))
     assert table.splitlines()[0] == "| step | " + " | ".join(str(step) for step in range(0, 121, 12)) + " |"
     lines = cells_of(table)
-    assert lines["GRPO, G = 16"] == ["22.5"] * 9 + [""] * 2  # three seeds with 1 and two with 3 of 8 right
-    assert lines["D3S"] == ["100.0"] * 11
+    assert lines["GRPO, G = 16"] == ["0.0"] + ["22.5"] * 8 + [""] * 2  # three seeds with 1 and two with 3 of 8 right
+    assert lines["D3S"] == ["0.0"] + ["100.0"] * 10
     kl = [replace(run, kl_to_base=run.steps / 1000) for run in d3s]
     lines = cells_of(study_tables.curve_table(results_of(kl), "twice the time: ", lambda run: run.kl_to_base, 1, 3))
     assert lines["D3S"][::5] == ["0.000", "0.060", "0.120"]
