@@ -20,6 +20,7 @@ from d3s.evaluation.intervals import Estimate, student_interval
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations
 LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
+OF_UPDATES = ("loss", "grad_norm")
 RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not affect what is learned
 
 Curve = tuple[np.ndarray, np.ndarray]  # x and y of equal length, x non-decreasing, no NaN
@@ -71,9 +72,9 @@ class Run:
         """Return `key` against `axis`: a name of AXES, or a field of the lines; only at these `steps`, if given.
 
         The key "eval/DATA/pass@1" reads the evaluations of DATA. Lines without both numbers are skipped, so the curve
-        may be empty.
+        may be empty; those of OF_UPDATES also where nothing was updated, which is logged as 0.
         """
-        lines = self.metrics
+        lines = [line for line in self.metrics if key not in OF_UPDATES or line.get("optimizer_steps", 1)]
         if key.startswith("eval/"):
             data, key = _split_benchmark(key)
             lines = [record for record in self.evaluations if benchmark_name(record) == data]
@@ -183,11 +184,13 @@ def finals(group: Group, key: str) -> list[float]:
     """Return a final value per run: of its last evaluation, or the mean over the last tenth of its steps.
 
     A run has none if its last evaluation lacks the key, or is before the first step, or if it is not finished and
-    others were evaluated after more steps.
+    others were evaluated after more steps, or have more steps.
     """
     if key.startswith("eval/"):
         return [float(run.curve(key)[1][-1]) for run in _evaluated_last(group, key)]
-    curves = [y for _, y in group.curves(key)]
+    last = max(run.last_step for run in group.runs)
+    ended = [run for run in group.runs if run.is_finished or run.last_step == last]
+    curves = [y for run in ended if len(y := run.curve(key)[1])]
     return [float(y[-max(1, round(LAST * len(y))) :].mean()) for y in curves]
 
 

@@ -51,7 +51,7 @@ class ConsoleView:
     def __init__(self, total_steps: int, first_step: int) -> None:
         self._console = Console(file=LastingOutput(sys.stdout), highlight=False, soft_wrap=True)
         self._total, self._every = total_steps, max(1, math.ceil(total_steps / ROWS))
-        self._bar, self._pass_at_1 = None, None
+        self._bar, self._evaluated, self._pass_at_1 = None, None, None
         if self._console.is_terminal:
             columns = (BarColumn(bar_width=24), TextColumn("{task.description}"), TimeElapsedColumn())
             self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, redirect_stderr=False)
@@ -69,7 +69,8 @@ class ConsoleView:
 
     def evaluation(self, line: dict) -> None:
         """Show the Pass@k values of one evaluation with their intervals, smallest k first."""
-        self._pass_at_1 = line.get("pass@1")
+        if line["step"] != self._evaluated:  # of several data sets the first, as for eval.keep_best
+            self._evaluated, self._pass_at_1 = line["step"], line.get("pass@1")
         parts = [f"evaluation at step {line['step']}"]
         parts += [printable(f"{line['data']}{scored_by(line)}")] if "data" in line else []
         ks = sorted(int(key[5:]) for key in line if key.startswith("pass@") and key[5:].isdigit())

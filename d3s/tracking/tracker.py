@@ -47,7 +47,7 @@ class Tracker:
             return
         self._console = ConsoleView(total_steps, resume_step)
         self._dir, self._config = config.train.output_dir, config.model_dump(mode="json")
-        self._patience = min(PATIENCE, total_steps)
+        self._patience, self._resume_step = min(PATIENCE, total_steps), resume_step
         self._samples: list[dict] = []
         self._mirrors: list[WandbMirror | TensorBoardMirror] = []
         make_directory(self._dir / "samples")
@@ -114,7 +114,7 @@ class Tracker:
         if not self.enabled or key in self._active or (key, message) in self._notes:
             return
         self._active.add(key)
-        step = self._history[-1]["step"] if self._history else 0
+        step = self._history[-1]["step"] if self._history else self._resume_step
         self._files["warnings"].append({"step": step, "key": key, "message": message})
         self._console.warning(message)
 

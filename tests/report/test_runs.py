@@ -54,6 +54,15 @@ def test_curves_skip_missing_and_incomplete_lines(tmp_path, capsys):
     assert "metrics.jsonl: damaged lines are left out: 4\n" in capsys.readouterr().err
 
 
+def test_steps_without_an_update_have_no_norm(tmp_path):
+    values = [(1, 2.0), (0, 0.0), (4, 3.0)]
+    lines_of = ({"step": i, "optimizer_steps": n, "grad_norm": v, "reward/mean": v} for i, (n, v) in enumerate(values))
+    write_lines(tmp_path / "metrics.jsonl", lines_of)
+    (run,) = load_runs([tmp_path])
+    assert [v.tolist() for v in run.curve("grad_norm")] == [[0, 2], [2.0, 3.0]]
+    assert run.curve("reward/mean")[1].tolist() == [2.0, 0.0, 3.0]
+
+
 def test_runs_with_different_seeds_are_one_group(tmp_path):
     """By their settings, and by the names of directories without config.yaml."""
 
@@ -205,8 +214,10 @@ def test_final_values_are_of_finished_runs(tmp_path):
         write_evaluations(run, "", [(0, 0.1), (steps, 0.4 + steps / 100)], seed)
         (run / "config.yaml").write_text(f"train: {{seed: {seed}, steps: 20}}")
         write_lines(run / "warnings.jsonl", [{"step": steps, "key": key, "message": ""}])
+        write_lines(run / "metrics.jsonl", [{"step": steps, "reward/mean": steps / 100}])
     row = columns(final_table(group_runs(load_runs([tmp_path]))), 0)
     assert row["Pass@1 after"] == "0.575 [0.257, 0.893] (2 of 3 seeds)"
+    assert row["reward"].startswith("0.175 [") and row["reward"].endswith(" (2 of 3 seeds)")
 
 
 def test_final_values_are_of_the_last_evaluation(tmp_path):

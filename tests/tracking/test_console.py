@@ -14,14 +14,16 @@ from tests.helpers.training_steps import metrics, sample, tracker
 
 
 def test_rows_are_sparse_without_a_terminal(tmp_path, capsys):
-    """Evaluations are ordered by k; an interval may be missing."""
+    """Evaluations are ordered by k; an interval may be missing. Rows have the Pass@1 of the first data set."""
     evaluation = {"step": 0, "data": "sums", "pass@16": 0.875, "pass@2": 0.25, "pass@2_ci": [0.2, 0.3]}
     with tracker(tmp_path, 100) as log:
         log.log_eval(evaluation | {"pass@1": 0.125, "pass@1_ci": [0.2, None]})
+        log.log_eval({"step": 0, "data": "words", "pass@1": 0.75})
         for step in range(1, 101):
             log.log(metrics(step, completion__truncated=0.25 * (step == 100)))
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "evaluation at step 0  sums  pass@1 0.125  pass@2 0.250 [0.200, 0.300]  pass@16 0.875"
+    assert rows.pop(1) == "evaluation at step 0  words  pass@1 0.750"
     assert rows[1] == "step   1/100  reward 0.401  pass@1 0.125  N 8 K 5%  1,234 tok/s"
     assert rows[-1] == "step 100/100  reward 0.500 (25% cut)  pass@1 0.125  N 8 K 5%  1,234 tok/s"
     assert [int(row[5:8]) for row in rows[1:]] == [1, *range(5, 101, 5)]

@@ -90,6 +90,8 @@ def test_wall_time_continues_from_last_kept_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "checkpoints")
     with tracker(tmp_path / "branch", 9, resume_step=1, checkpoint=Path("step_1")) as branch:
         assert 100.0 <= branch.wall_time < 110.0
+        branch.warn("data0", "of the data")
+    assert [line["step"] for line in read_json_lines(tmp_path / "branch" / "warnings.jsonl")] == [1]
 
 
 def test_collapse_is_relative_to_the_first_step(tmp_path):
