@@ -14,7 +14,7 @@ from rich.table import Table
 from d3s.common import UserError, exit_code
 from d3s.evaluation.estimators import parse_ks
 from d3s.evaluation.files import read_samples
-from d3s.evaluation.intervals import Estimate, problem_interval, student_interval
+from d3s.evaluation.intervals import Estimate, paired_interval, problem_interval
 from d3s.evaluation.results import metric_values
 
 
@@ -39,7 +39,7 @@ def compare(a: Path, b: Path, ks: Sequence[int]) -> tuple[list[int], dict[str, t
     for values in metrics:
         values |= {"avg": values.pop("avg@n"), f"maj@{n}": values.pop("maj@n")}
     pairs = {name: (old, metrics[1][name]) for name, old in metrics[0].items()}
-    intervals = {n: (problem_interval(a), problem_interval(b), student_interval(b - a)) for n, (a, b) in pairs.items()}
+    intervals = {n: (problem_interval(a), problem_interval(b), paired_interval(b - a)) for n, (a, b) in pairs.items()}
     return [len(keys) for keys in (common, first, second)], intervals
 
 

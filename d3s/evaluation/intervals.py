@@ -42,6 +42,20 @@ def student_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
+# Student's interval with the values -sqrt(1/2) and sqrt(1/2) added. For differences of -1, 0 and 1 that is half a pair
+# more in each of the four cells, as in Agresti & Min, Statistics in Medicine 24, 2005. Without them it covers 53 %
+# where one in 20 of 15 problems differs; with them 88 % or more (simulated in tests/evaluation/test_intervals.py).
+def paired_interval(differences: np.ndarray) -> Estimate:
+    """Mean over problems of differences in [-1, 1], and its 95 % interval; beyond [-1, 1] their range counts.
+
+    The interval of equal differences is not empty.
+    """
+    most = max(1.0, float(np.abs(differences).max()))
+    added = most * math.sqrt(0.5)
+    widened = student_interval([*differences, -added, added])
+    return Estimate(float(differences.mean()), max(-most, widened.low), min(most, widened.high))
+
+
 # a - b +- t(f) sqrt(v_a + v_b), v = s^2 / n, f = (v_a + v_b)^2 / (v_a^2 / (n_a - 1) + v_b^2 / (n_b - 1))
 # Welch, Biometrika 34, 1947.
 def welch_interval(values: Sequence[float], baseline: Sequence[float]) -> Estimate:

@@ -87,21 +87,21 @@ def write_samples(path, correct, n=4, first=0, wrong_answer=None):
 
 
 def test_paired_differences_use_common_problems(tmp_path, capsys):
-    hard = [random.Random(i).choice([0, 1, 3]) for i in range(200)]
+    hard = [random.Random(i).choice([0, 1, 3]) for i in range(400)]
     write_samples(tmp_path / "a.jsonl", [*hard, 4, 4])
     write_samples(tmp_path / "b.jsonl", [c + (i % 4 == 0) for i, c in enumerate(hard)])
     counts, rows = compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", (1, 4))
     a, b, difference = rows["pass@1"]
-    assert counts == [200, 202, 200]
-    assert a.value == pytest.approx(sum(hard) / 800) and b.value - a.value == pytest.approx(50 / 800)
-    assert difference.value == pytest.approx(50 / 800) and difference.low > 0
+    assert counts == [400, 402, 400]
+    assert a.value == pytest.approx(sum(hard) / 1600) and b.value - a.value == pytest.approx(100 / 1600)
+    assert difference.value == pytest.approx(100 / 1600) and difference.low > 0
     assert difference.high - difference.low < 0.4 * (a.high - a.low)
     reverse = compare(tmp_path / "b.jsonl", tmp_path / "a.jsonl", (1,))[1]["pass@1"][2]
     assert reverse.value == pytest.approx(-difference.value)
     assert capsys.readouterr().err == ""
     rows = (tmp_path / "b.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "b.jsonl").write_bytes(b"".join([*rows[:4], b"{}\n", *rows[5:-1], rows[-1][:9]]))
-    assert compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", (1,))[0] == [198, 202, 198]
+    assert compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl", (1,))[0] == [398, 402, 398]
     assert capsys.readouterr().err.endswith("b.jsonl: damaged lines are left out: 5\n")
 
 

@@ -6,7 +6,14 @@ import statistics
 import numpy as np
 import pytest
 
-from d3s.evaluation.intervals import Estimate, problem_interval, student_interval, t_quantile, welch_interval
+from d3s.evaluation.intervals import (
+    Estimate,
+    paired_interval,
+    problem_interval,
+    student_interval,
+    t_quantile,
+    welch_interval,
+)
 
 # Table of Student's t distribution, two-sided 95 % and 99 %: NIST/SEMATECH e-Handbook, section 1.3.6.7.2.
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 7: 2.365, 10: 2.228, 20: 2.086, 30: 2.042, 100: 1.984}
@@ -61,3 +68,28 @@ def test_problem_interval_covers_the_population_mean():
                 assert all(e.low <= e.value <= e.high for e in estimates)
                 least = min(least, np.mean([e.low <= mean <= e.high for e in estimates]))
     assert least >= 0.90  # 93 % or more with many draws; 400 have a standard error of 1.2 points, here the least of 54
+
+
+def test_paired_interval_adds_half_a_pair_to_each_cell():
+    """Of n + 2 pairs b + 1/2 are won and c + 1/2 lost: s^2 = (b + c + 1 - (b - c)^2 / (n + 2)) / (n + 1)."""
+    for n, b, c in ((30, 4, 1), (15, 0, 0), (3, 3, 0)):
+        center = (b - c) / (n + 2)
+        variance = (b + c + 1 - (b - c) ** 2 / (n + 2)) / (n + 1) / (n + 2)
+        half = t_quantile(n + 1) * math.sqrt(variance)
+        got = paired_interval(np.array([1.0] * b + [-1.0] * c + [0.0] * (n - b - c)))
+        assert ends(got) == pytest.approx(((b - c) / n, max(-1, center - half), min(1, center + half)))
+    assert ends(paired_interval(np.array([-3.0, -3.0])))[:2] == (-3.0, -3.0)  # rewards beyond 1
+
+
+def test_paired_interval_covers_the_mean_difference():
+    """Few problems that differ, all one way or both ways, by one answer of eight or by all."""
+    rng, least = np.random.default_rng(0), 1.0
+    for problems in (5, 15, 30, 60, 128):
+        for up, down, size in ((0.03, 0, 1), (0.05, 0, 1), (0.2, 0, 1), (0.1, 0.05, 1), (0.05, 0, 1 / 8), (0.5, 0, 1)):
+            draws = rng.random((400, problems))
+            values = size * ((draws < up) * 1.0 - (draws > 1 - down))
+            estimates = [paired_interval(of_draw) for of_draw in values]
+            assert all(e.low <= e.value <= e.high for e in estimates)
+            mean = size * (up - down)
+            least = min(least, np.mean([e.low <= mean <= e.high for e in estimates]))
+    assert least >= 0.85  # 89 % or more with many draws
