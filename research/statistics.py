@@ -20,7 +20,7 @@ from d3s.evaluation.intervals import Estimate, t_quantile
 from research.records import CURVES, Record
 
 Scores = dict[str, np.ndarray]  # base model -> [runs, problems]
-Component = tuple[float, float]  # of the variance of a mean, with its degrees of freedom
+Component = tuple[float, float]  # a part of the variance of a mean, and its degrees of freedom
 NO_COSTS: Component = (0.0, math.inf)
 SLACK = 0.03  # a budget that lies this fraction beyond the last evaluation still counts as the last evaluation
 DRAWS = 100_000  # of the distribution in `detectable`: accurate to about 0.5 %

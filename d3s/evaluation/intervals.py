@@ -43,8 +43,8 @@ def student_interval(values: Sequence[float]) -> Estimate:
 
 
 # Student's interval with the values -sqrt(1/2) and sqrt(1/2) added. For differences of -1, 0 and 1 that is half a pair
-# more in each of the four cells, as in Agresti & Min, Statistics in Medicine 24, 2005. Without them it covers 53 %
-# where one in 20 of 15 problems differs; with them 88 % or more (simulated in tests/evaluation/test_intervals.py).
+# more in each of the four cells, as in Agresti & Min, Statistics in Medicine 24, 2005. With 15 problems, where 5 % of
+# all differ, it covers 53 % without them; with them 88 % or more (simulated in tests/evaluation/test_intervals.py).
 def paired_interval(differences: np.ndarray) -> Estimate:
     """Mean over problems of differences in [-1, 1], and its 95 % interval; beyond [-1, 1] their range counts.
 

@@ -20,7 +20,7 @@ from d3s.evaluation.intervals import Estimate, student_interval
 AXES = {"step": "step", "tokens": "tokens_trained", "time": "wall_time"}
 BUDGETS = AXES | {"time": "process_time"}  # what runs may spend alike: wall time x processes, of the evaluations
 LAST = 0.1  # final values of noisy metrics are means over this last share of the steps
-OF_UPDATES = ("loss", "grad_norm")
+OF_UPDATES = ("loss", "grad_norm")  # logged as 0 by a step that updates nothing
 RUN_SPECIFIC = ("checkpoint", "tracker")  # configuration sections that do not affect what is learned
 
 Curve = tuple[np.ndarray, np.ndarray]  # x and y of equal length, x non-decreasing, no NaN
@@ -72,12 +72,14 @@ class Run:
         """Return `key` against `axis`: a name of AXES, or a field of the lines; only at these `steps`, if given.
 
         The key "eval/DATA/pass@1" reads the evaluations of DATA. Lines without both numbers are skipped, so the curve
-        may be empty; those of OF_UPDATES also where nothing was updated, which is logged as 0.
+        may be empty. OF_UPDATES skip steps without an update.
         """
-        lines = [line for line in self.metrics if key not in OF_UPDATES or line.get("optimizer_steps", 1)]
+        lines = self.metrics
         if key.startswith("eval/"):
             data, key = _split_benchmark(key)
             lines = [record for record in self.evaluations if benchmark_name(record) == data]
+        elif key in OF_UPDATES:
+            lines = [line for line in lines if line.get("optimizer_steps", 1)]
         lines = lines if steps is None else [line for line in lines if line["step"] in steps]
         return _columns([(_number(line, AXES.get(axis, axis)), _number(line, key)) for line in lines], 2)
 
@@ -184,7 +186,7 @@ def finals(group: Group, key: str) -> list[float]:
     """Return a final value per run: of its last evaluation, or the mean over the last tenth of its steps.
 
     A run has none if its last evaluation lacks the key, or is before the first step, or if it is not finished and
-    others were evaluated after more steps, or have more steps.
+    others went further.
     """
     if key.startswith("eval/"):
         return [float(run.curve(key)[1][-1]) for run in _evaluated_last(group, key)]
